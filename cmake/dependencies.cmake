@@ -1,0 +1,15 @@
+# Everything comes from Debian 12; deploy/setup installs the packages. Protobuf's module must be found before gRPC's
+# config file asks for it.
+find_package(Threads REQUIRED)
+find_package(absl REQUIRED CONFIG)
+set(PROTOBUF_USE_STATIC_LIBS OFF)
+find_package(Protobuf REQUIRED)
+find_package(gRPC REQUIRED CONFIG)
+find_package(glog REQUIRED CONFIG)
+find_package(GTest REQUIRED CONFIG)
+find_package(benchmark REQUIRED CONFIG)
+find_package(nlohmann_json REQUIRED CONFIG)
+find_package(CLI11 REQUIRED CONFIG)
+find_package(OpenSSL REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)

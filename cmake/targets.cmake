@@ -1,0 +1,51 @@
+# The four kinds of target. DEPS are our own libraries and carry the architecture (tests/house_test.py holds the rule);
+# LIBS are packages.
+function(sluice_target_setup name)
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE sluice_options)
+endfunction()
+
+# sluice_library(name SRCS a.cc ... DEPS sluice_x ... LIBS absl::y ...)
+function(sluice_library name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;LIBS" ${ARGN})
+  if(ARG_SRCS)
+    add_library(${name} STATIC ${ARG_SRCS})
+    sluice_target_setup(${name})
+    target_link_libraries(${name} PUBLIC ${ARG_DEPS} ${ARG_LIBS})
+  else()
+    add_library(${name} INTERFACE)
+    target_include_directories(${name} INTERFACE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(${name} INTERFACE ${ARG_DEPS} ${ARG_LIBS})
+  endif()
+endfunction()
+
+# sluice_binary(name SRCS main.cc DEPS ... LIBS ...): lands in the build folder's root.
+function(sluice_binary name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;LIBS" ${ARGN})
+  add_executable(${name} ${ARG_SRCS})
+  sluice_target_setup(${name})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LIBS})
+endfunction()
+
+# sluice_test(name SRCS x_test.cc DEPS ... LIBS ... LABELS ...): a GoogleTest binary, one ctest entry.
+function(sluice_test name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;LIBS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SRCS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  sluice_target_setup(${name})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LIBS} GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS "unit;${ARG_LABELS}")
+endfunction()
+
+# sluice_fuzzer(name SRCS x_fuzz.cc DEPS ...): a libFuzzer binary, built with -DSLUICE_FUZZ=ON and clang.
+function(sluice_fuzzer name)
+  if(NOT SLUICE_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;LIBS" ${ARGN})
+  add_executable(${name} ${ARG_SRCS})
+  sluice_target_setup(${name})
+  target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LIBS} -fsanitize=fuzzer)
+endfunction()

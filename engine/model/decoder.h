@@ -1,0 +1,41 @@
+// A decoder-only transformer built from a ModelConfig: which phases of the backend run in which order on which weights.
+//
+// A new architecture changes the config or adds a layer kind here; kernels stay untouched.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/files/model_file.h"
+#include "kernels/backend.h"
+
+namespace sluice::engine {
+
+struct DecoderLimits {
+  int max_step_tokens = 512;
+  int max_step_seqs = 64;
+  int max_context = 0;  // positions that the RoPE table covers
+};
+
+class Decoder {
+ public:
+  // Packs all weights. `file` and `backend` must outlive the decoder (weights may be read in place).
+  static absl::StatusOr<std::unique_ptr<Decoder>> Create(const ModelFile& file, const kernels::Backend& backend,
+                                                         const DecoderLimits& limits);
+  ~Decoder();
+
+  // The layout of the KV pool that Forward expects.
+  kernels::KvLayout kv_layout(int block_size) const;
+  int vocab() const;
+
+  // One step. logits is [batch.logit_rows.size()][vocab], host memory.
+  absl::Status Forward(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits);
+
+ private:
+  struct Impl;
+  explicit Decoder(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice::engine

@@ -1,0 +1,226 @@
+// The one compute interface: what a device can do for a decoder-only transformer, in coarse phases so that each backend
+// can fuse inside them. A backend knows shapes and memory; it knows nothing of models, requests or schedulers.
+//
+// Promises of every backend (held by kernels/conformance, which each backend passes unchanged):
+//  - A row's result depends on that row and its keys alone: not on the rows beside it, their number, their order, or on
+//    how a sequence was cut into chunks. Equal inputs give equal bits.
+//  - Attention reads K and V as stored, the current rows included.
+//  - No allocation inside a step; no phase throws. Programmer errors CHECK; device errors surface in Finish().
+//
+// Life: Backend -> Weight handles (packed once from host tensors), KvPool, Context. A step is
+//   ctx.BeginStep(batch)  -> phases in the order the model asks for -> ctx.Finish().
+// Phases are asynchronous in the order of issue; host-visible results are valid after Finish().
+//
+// Threads: a Context is used by one thread at a time. Weights and the Backend are immutable and shared.
+//
+// Activations are opaque rows in the backend's own type (ActDType is the backend's business); `x`, the residual stream,
+// is always f32 in meaning. Every buffer comment gives [rows][cols], row-major.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/dtype.h"
+#include "kernels/kv_layout.h"
+
+namespace sluice::kernels {
+
+// A tensor packed for one backend. Opaque; the backend that made it is the only one that looks inside.
+class Weight {
+ public:
+  virtual ~Weight() = default;
+  int64_t rows() const { return rows_; }
+  int64_t cols() const { return cols_; }
+
+ protected:
+  Weight(int64_t rows, int64_t cols) : rows_(rows), cols_(cols) {}
+
+ private:
+  int64_t rows_, cols_;
+};
+
+// Device memory for the rows of one activation: [max_rows][cols]. Owned by the Context that made it.
+class Activation {
+ public:
+  virtual ~Activation() = default;
+  int cols() const { return cols_; }
+
+ protected:
+  explicit Activation(int cols) : cols_(cols) {}
+
+ private:
+  int cols_;
+};
+
+// The KV blocks of one layer group. Layout: kv_layout.h.
+class KvPool {
+ public:
+  virtual ~KvPool() = default;
+  const KvLayout& layout() const { return layout_; }
+  int num_blocks() const { return num_blocks_; }
+
+  // Start of a layer's region, [num_blocks] blocks of layout().block_bytes(). Device memory.
+  virtual void* layer_data(int layer) = 0;
+
+  // Copies all layers of one block; ordered before every later step (copy on write).
+  virtual void CopyBlock(int from, int to) = 0;
+
+ protected:
+  KvPool(const KvLayout& layout, int num_blocks) : layout_(layout), num_blocks_(num_blocks) {}
+
+ private:
+  KvLayout layout_;
+  int num_blocks_;
+};
+
+// The rows of one step, grouped by sequence: host arrays that must stay alive until Finish().
+// The rows of a sequence are consecutive tokens; the last of them has context_len - 1 as its position.
+struct StepBatch {
+  std::span<const int32_t> tokens;       // [rows] input token of each row
+  std::span<const int32_t> row_begin;    // [seqs + 1] first row of each sequence; row_begin[seqs] == rows
+  std::span<const int32_t> context_len;  // [seqs] tokens whose K/V exist after this step, this step's rows included
+  std::span<const int32_t> block_table;  // [seqs][max_blocks] block ids; entries past the context are ignored
+  int max_blocks = 0;                    // stride of block_table
+  std::span<const int32_t> logit_rows;   // [logits] rows whose logits are wanted, ascending
+
+  int rows() const { return int(tokens.size()); }
+  int seqs() const { return int(context_len.size()); }
+};
+
+enum class RopeStyle : uint8_t {
+  kInterleaved,  // pairs (0,1), (2,3), ...: llama-arch GGUF files, whose q/k rows are permuted for it
+  kHalfSplit,    // pairs (0, d/2), (1, d/2+1), ...: "NEOX"
+};
+
+enum class MlpActivation : uint8_t { kSilu, kGeluTanh };
+
+// x[row] = scale * table[token[row]]
+struct EmbedParams {
+  const Weight* table = nullptr;  // [vocab][hidden]
+  float scale = 1.0f;
+  Activation* x = nullptr;        // out [rows][hidden]
+};
+
+// h = rms_norm(x) * norm;  q, k, v = h Wᵀ (+ bias)
+struct NormQkvParams {
+  const Activation* x = nullptr;   // [rows][hidden]
+  const Weight* norm = nullptr;    // [1][hidden]
+  float eps = 1e-5f;
+  const Weight* wq = nullptr;      // [heads * head_dim][hidden]
+  const Weight* wk = nullptr;      // [kv_heads * head_dim][hidden]
+  const Weight* wv = nullptr;      // [kv_heads * head_dim][hidden]
+  const Weight* bq = nullptr;      // [1][heads * head_dim] or null
+  const Weight* bk = nullptr;
+  const Weight* bv = nullptr;
+  Activation* q = nullptr;         // out [rows][heads * head_dim]
+  Activation* k = nullptr;         // out [rows][kv_heads * head_dim]
+  Activation* v = nullptr;         // out [rows][kv_heads * head_dim]
+};
+
+// Rotates q and k in place by each row's position and stores k and v at that position's slot.
+struct RopeKvParams {
+  Activation* q = nullptr;         // in/out [rows][heads * head_dim]
+  Activation* k = nullptr;         // in/out [rows][kv_heads * head_dim]
+  const Activation* v = nullptr;   // [rows][kv_heads * head_dim]
+  const Weight* rope = nullptr;    // [max_positions][rotary_dim]: cos of all pairs, then sin of all pairs
+  int rotary_dim = 0;              // leading dims of a head that rotate
+  RopeStyle style = RopeStyle::kInterleaved;
+  KvPool* kv = nullptr;
+  int layer = 0;                   // in the pool
+};
+
+// out = softmax(scale * q Kᵀ + causal mask) V over the row's own sequence, grouped-query.
+struct AttentionParams {
+  const Activation* q = nullptr;   // [rows][heads * head_dim]
+  Activation* out = nullptr;       // [rows][heads * head_dim]
+  const KvPool* kv = nullptr;
+  int layer = 0;
+  int num_heads = 0;               // a multiple of the pool's num_kv_heads
+  float scale = 0.0f;
+};
+
+// x += attn Wᵀ
+struct OutputParams {
+  const Activation* attn = nullptr;  // [rows][heads * head_dim]
+  const Weight* wo = nullptr;        // [hidden][heads * head_dim]
+  Activation* x = nullptr;           // in/out [rows][hidden]
+};
+
+// h = rms_norm(x) * norm;  x += (act(h Wgᵀ) * (h Wuᵀ)) Wdᵀ
+struct MlpParams {
+  Activation* x = nullptr;         // in/out [rows][hidden]
+  const Weight* norm = nullptr;    // [1][hidden]
+  float eps = 1e-5f;
+  const Weight* gate = nullptr;    // [ffn][hidden]
+  const Weight* up = nullptr;      // [ffn][hidden]
+  const Weight* down = nullptr;    // [hidden][ffn]
+  MlpActivation activation = MlpActivation::kSilu;
+};
+
+// For the rows in StepBatch::logit_rows only: logits = (rms_norm(x) * norm) Wᵀ
+struct HeadParams {
+  const Activation* x = nullptr;   // [rows][hidden]
+  const Weight* norm = nullptr;    // [1][hidden]
+  float eps = 1e-5f;
+  const Weight* head = nullptr;    // [vocab][hidden]
+  float* logits = nullptr;         // out, host memory [logits][vocab], valid after Finish()
+};
+
+struct ContextLimits {
+  int max_rows = 0;         // rows of a step
+  int max_seqs = 0;
+  int max_logits = 0;       // rows of logits
+  int max_ffn = 0;          // widest MLP
+  int max_hidden = 0;
+};
+
+// One stream of work: scratch memory, the plan of the current step, and later events and captured graphs.
+class Context {
+ public:
+  virtual ~Context() = default;
+
+  virtual absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols) = 0;
+
+  // Builds the step's plan (positions, slots, attention work items) once for all layers.
+  virtual void BeginStep(const StepBatch& batch, const KvLayout& layout) = 0;
+
+  virtual void Embed(const EmbedParams& p) = 0;
+  virtual void NormQkv(const NormQkvParams& p) = 0;
+  virtual void RopeKv(const RopeKvParams& p) = 0;
+  virtual void Attention(const AttentionParams& p) = 0;
+  virtual void Output(const OutputParams& p) = 0;
+  virtual void Mlp(const MlpParams& p) = 0;
+  virtual void Head(const HeadParams& p) = 0;
+
+  // Waits for the step. An error here is the step's, and the context is unusable if it is not OK.
+  virtual absl::Status Finish() = 0;
+
+  // Graph capture. BeginCapture returns false where capture means nothing (the CPU): the caller then simply issues the
+  // phases at every step. Between BeginCapture and EndCapture phases are recorded, not run.
+  virtual bool BeginCapture(int padded_rows) = 0;
+  virtual void EndCapture() = 0;
+  virtual bool Replay(int padded_rows) = 0;  // false: nothing captured for that size
+};
+
+// A device. Immutable after creation.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // Short versioned name of the arithmetic. Workers with different ids are never paired and share no prefix blocks.
+  virtual std::string_view numerics_id() const = 0;
+  virtual KvDType kv_dtype() const = 0;
+
+  // Copies or keeps (a backend may read a mapped file in place: the tensor's bytes must outlive the weight).
+  virtual absl::StatusOr<std::unique_ptr<Weight>> Pack(const HostTensor& tensor) const = 0;
+
+  virtual absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks) const = 0;
+  virtual absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const = 0;
+};
+
+}  // namespace sluice::kernels

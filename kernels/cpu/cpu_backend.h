@@ -1,0 +1,31 @@
+// The CPU backend: kernels/backend.h on host memory with a pool of threads.
+//
+// Numerics id "f32.1": weights are dequantised in registers, everything else is f32 under the rules of
+// docs/architecture.md, "Same bits": sixteen virtual lanes and a fixed tree in every reduction, explicit fma, our own
+// exp. The vectorised kernels (AVX2, AVX-512) give the same bits as the scalar ones.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+
+namespace sluice::kernels {
+
+// kAuto takes the best the CPU has. The environment variable SLUICE_CPU_ISA (scalar, avx2, avx512) overrides kAuto, for
+// tests and for tools that cannot run AVX-512.
+enum class CpuIsa { kAuto, kScalar, kAvx2, kAvx512 };
+
+struct CpuOptions {
+  int threads = 1;
+  CpuIsa isa = CpuIsa::kAuto;
+};
+
+// FAILED_PRECONDITION with one clear line when the CPU lacks AVX2, FMA or F16C, or the asked ISA.
+absl::StatusOr<std::unique_ptr<Backend>> NewCpuBackend(const CpuOptions& options);
+
+// The ISA a backend made with `options` would use: "scalar", "avx2" or "avx512".
+absl::StatusOr<CpuIsa> ResolveCpuIsa(CpuIsa asked);
+std::string_view Name(CpuIsa isa);
+
+}  // namespace sluice::kernels

@@ -1,0 +1,42 @@
+// How a pool of KV blocks lies in memory; the one thing the engine and the transfer share.
+//
+// The pool of a layer is [block][K|V][kv head][slot in block][head dim], so that a head slice of a block is contiguous:
+// tensor-parallel resharding copies whole runs. Layers are separate regions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice::kernels {
+
+inline constexpr int kKvLayoutVersion = 1;
+
+enum class KvDType : uint8_t { kF32, kBF16 };
+
+constexpr size_t BytesOf(KvDType type) { return type == KvDType::kF32 ? 4 : 2; }
+
+// One layer group (all its layers look alike).
+struct KvLayout {
+  int num_layers = 0;
+  int num_kv_heads = 0;  // of this rank
+  int head_dim = 0;
+  int block_size = 16;   // tokens in a block
+  KvDType dtype = KvDType::kF32;
+
+  constexpr size_t head_bytes() const { return size_t(block_size) * head_dim * BytesOf(dtype); }   // one head of K or V
+  constexpr size_t plane_bytes() const { return size_t(num_kv_heads) * head_bytes(); }             // K or V of a block
+  constexpr size_t block_bytes() const { return 2 * plane_bytes(); }                               // in one layer
+  constexpr size_t block_bytes_all_layers() const { return size_t(num_layers) * block_bytes(); }
+
+  // Offset of a slot's vector from the start of the layer's region. is_v: 0 for K, 1 for V.
+  constexpr size_t offset(int64_t block, int is_v, int head, int slot) const {
+    return size_t(block) * block_bytes() + is_v * plane_bytes() + head * head_bytes() +
+           size_t(slot) * head_dim * BytesOf(dtype);
+  }
+
+  bool operator==(const KvLayout&) const = default;
+};
+
+constexpr int BlocksFor(int64_t tokens, int block_size) { return int((tokens + block_size - 1) / block_size); }
+
+}  // namespace sluice::kernels
