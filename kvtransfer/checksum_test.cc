@@ -1,0 +1,83 @@
+#include "kvtransfer/checksum.h"
+
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace sluice::kvtransfer {
+namespace {
+
+std::vector<std::byte> RandomBytes(size_t n, uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  std::vector<std::byte> bytes(n);
+  for (auto& b : bytes) b = std::byte(rng());
+  return bytes;
+}
+
+// The definition, one byte at a time, from the last word to the first.
+uint64_t Naive(std::span<const std::byte> bytes) {
+  uint64_t total = Mix(bytes.size(), uint64_t{1} << 63);
+  for (size_t i = (bytes.size() + 7) / 8; i-- > 0;) {
+    uint64_t word = 0;
+    for (size_t b = 0; b < 8 && i * 8 + b < bytes.size(); ++b) word |= uint64_t(bytes[i * 8 + b]) << (8 * b);
+    total += Mix(word, i);
+  }
+  return total;
+}
+
+TEST(Checksum, EqualsTheDefinitionAtEveryLengthAndAlignment) {
+  const auto bytes = RandomBytes(300, 1);
+  for (size_t begin = 0; begin < 9; ++begin) {
+    for (size_t n = 0; begin + n <= bytes.size(); ++n) {
+      const std::span<const std::byte> part(bytes.data() + begin, n);
+      ASSERT_EQ(Checksum(part), Naive(part)) << begin << " " << n;
+    }
+  }
+}
+
+TEST(Checksum, SeesEveryFlippedBitAndEverySwappedWord) {
+  auto bytes = RandomBytes(256, 2);
+  const uint64_t good = Checksum(bytes);
+  for (size_t i = 0; i < bytes.size() * 8; ++i) {
+    bytes[i / 8] ^= std::byte(1 << (i % 8));
+    ASSERT_NE(Checksum(bytes), good) << "bit " << i;
+    bytes[i / 8] ^= std::byte(1 << (i % 8));
+  }
+  for (size_t a = 0; a < 32; ++a) {
+    for (size_t b = a + 1; b < 32; ++b) {
+      std::swap_ranges(&bytes[a * 8], &bytes[a * 8] + 8, &bytes[b * 8]);
+      ASSERT_NE(Checksum(bytes), good) << a << " " << b;
+      std::swap_ranges(&bytes[a * 8], &bytes[a * 8] + 8, &bytes[b * 8]);
+    }
+  }
+}
+
+// Two words with the top bit flipped would cancel in a linear sum.
+TEST(Checksum, SeesPairsOfFlippedTopBits) {
+  auto bytes = RandomBytes(64, 3);
+  const uint64_t good = Checksum(bytes);
+  for (size_t a = 0; a < 8; ++a) {
+    for (size_t b = a + 1; b < 8; ++b) {
+      bytes[a * 8 + 7] ^= std::byte(0x80), bytes[b * 8 + 7] ^= std::byte(0x80);
+      EXPECT_NE(Checksum(bytes), good);
+      bytes[a * 8 + 7] ^= std::byte(0x80), bytes[b * 8 + 7] ^= std::byte(0x80);
+    }
+  }
+}
+
+TEST(Checksum, SeesTruncationInsideZeros) {
+  const std::vector<std::byte> zeros(64);
+  for (size_t n = 0; n < 64; ++n) EXPECT_NE(Checksum({zeros.data(), n}), Checksum({zeros.data(), 64}));
+}
+
+// Pinned: a GPU kernel and another build must give these.
+TEST(Checksum, GoldenValues) {
+  EXPECT_EQ(Checksum({}), Mix(0, uint64_t{1} << 63));
+  std::vector<std::byte> count(20);
+  for (size_t i = 0; i < count.size(); ++i) count[i] = std::byte(i);
+  EXPECT_EQ(Checksum(count), Naive(count));
+}
+
+}  // namespace
+}  // namespace sluice::kvtransfer

@@ -1,0 +1,61 @@
+#include "kvtransfer/piece_copy.h"
+
+#include <cstring>
+
+#include "absl/strings/str_format.h"
+
+namespace sluice::kvtransfer {
+namespace {
+
+absl::Status CheckRange(const char* name, int begin, int end, int low, int high) {
+  if (begin >= low && begin < end && end <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("piece: %s range [%d, %d) is empty or outside [%d, %d)", name, begin, end, low, high));
+}
+
+// Calls run(pool offset of the run's start, layer, bytes) for every contiguous run of the piece, in wire order.
+template <typename Run>
+void ForEachRun(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks, Run run) {
+  const size_t bytes = size_t(piece.head_end() - piece.head_begin()) * kv.layout.head_bytes();
+  for (int layer = piece.layer_begin(); layer < piece.layer_end(); ++layer) {
+    std::byte* base = kv.layer_data(layer);
+    for (int b = piece.block_begin(); b < piece.block_end(); ++b) {
+      for (int is_v = 0; is_v < 2; ++is_v) {
+        run(base + kv.layout.offset(blocks[b], is_v, piece.head_begin() - kv.first_head, 0), bytes);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+absl::Status ValidatePiece(const v1::Piece& piece, const HostKv& kv, int num_lease_blocks) {
+  if (piece.state()) return absl::UnimplementedError("piece: per-sequence state is not part of this layer group");
+  if (auto s = CheckRange("block", piece.block_begin(), piece.block_end(), 0, num_lease_blocks); !s.ok()) return s;
+  if (auto s = CheckRange("layer", piece.layer_begin(), piece.layer_end(), 0, kv.layout.num_layers); !s.ok()) return s;
+  return CheckRange("head", piece.head_begin(), piece.head_end(), kv.first_head, kv.first_head + kv.layout.num_kv_heads);
+}
+
+size_t PieceBytes(const v1::Piece& piece, const kernels::KvLayout& layout) {
+  return size_t(piece.layer_end() - piece.layer_begin()) * size_t(piece.block_end() - piece.block_begin()) * 2 *
+         size_t(piece.head_end() - piece.head_begin()) * layout.head_bytes();
+}
+
+void GatherPiece(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks, std::span<std::byte> out) {
+  std::byte* to = out.data();
+  ForEachRun(piece, kv, blocks, [&to](const std::byte* run, size_t bytes) {
+    std::memcpy(to, run, bytes);
+    to += bytes;
+  });
+}
+
+void ScatterPiece(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks,
+                  std::span<const std::byte> in) {
+  const std::byte* from = in.data();
+  ForEachRun(piece, kv, blocks, [&from](std::byte* run, size_t bytes) {
+    std::memcpy(run, from, bytes);
+    from += bytes;
+  });
+}
+
+}  // namespace sluice::kvtransfer

@@ -1,0 +1,38 @@
+// Gathers a piece from a KV pool into one contiguous run, and scatters it back: the only code that knows how a piece's
+// bytes are ordered on the wire.
+//
+// Wire order: [layer][block][K|V][kv head][slot][head dim], restricted to the piece's ranges. Head ranges are of the whole
+// model; a rank's pool holds the heads [first_head, first_head + layout.num_kv_heads).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "absl/status/status.h"
+#include "kernels/kv_layout.h"
+#include "proto/transfer.pb.h"
+
+namespace sluice::kvtransfer {
+
+// One rank's view of a pool in host memory.
+struct HostKv {
+  kernels::KvLayout layout;
+  int first_head = 0;
+  int num_blocks = 0;
+  std::function<std::byte*(int layer)> layer_data;  // start of the layer's region
+};
+
+// INVALID_ARGUMENT naming the range that is empty or does not fit. num_lease_blocks: length of the lease's block list.
+absl::Status ValidatePiece(const v1::Piece& piece, const HostKv& kv, int num_lease_blocks);
+
+// REQUIRES (all below): a valid piece.
+size_t PieceBytes(const v1::Piece& piece, const kernels::KvLayout& layout);
+
+// blocks: the lease's block list, ids in the pool. out/in is [PieceBytes].
+void GatherPiece(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks, std::span<std::byte> out);
+void ScatterPiece(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks,
+                  std::span<const std::byte> in);
+
+}  // namespace sluice::kvtransfer
