@@ -1,0 +1,106 @@
+#include "cli/answer.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace sluice::cli {
+namespace {
+
+using nlohmann::json;
+
+json TimingJson(const v1::Timing& timing) {
+  json timeline = json::array();
+  for (const v1::TimelineEvent& event : timing.timeline()) {
+    timeline.push_back(
+        {{"name", event.name()}, {"at_ms", event.at_ms()}, {"worker", event.worker()}, {"amount", event.amount()}});
+  }
+  return {{"queue_ms", timing.queue_ms()},
+          {"ttft_ms", timing.ttft_ms()},
+          {"tpot_ms", timing.tpot_ms()},
+          {"total_ms", timing.total_ms()},
+          {"timeline", std::move(timeline)}};
+}
+
+json TopJson(const v1::TokenLogprobs& token) {
+  json top = json::array();
+  for (const v1::TokenLogprob& entry : token.top()) {
+    top.push_back({{"token_id", entry.token_id()}, {"logprob", entry.logprob()}});
+  }
+  return top;
+}
+
+}  // namespace
+
+const char* FinishReasonName(v1::FinishReason reason) {
+  switch (reason) {
+    case v1::FINISH_REASON_STOP:
+      return "stop";
+    case v1::FINISH_REASON_LENGTH:
+      return "length";
+    default:
+      return "";
+  }
+}
+
+std::string Answer::Add(const v1::GenerateResponse& response) {
+  if (!response.request_id().empty()) request_id_ = response.request_id();
+  if (response.has_prompt()) prompt_ = response.prompt();
+  if (response.has_usage()) usage_ = response.usage();
+  if (response.has_timing()) timing_ = response.timing();
+  std::string added;
+  for (const v1::ChoiceDelta& delta : response.choices()) {
+    if (delta.index() != 0) continue;
+    added += delta.text();
+    token_ids_.insert(token_ids_.end(), delta.token_ids().begin(), delta.token_ids().end());
+    logprobs_.insert(logprobs_.end(), delta.logprobs().begin(), delta.logprobs().end());
+    if (delta.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) finish_reason_ = delta.finish_reason();
+  }
+  text_ += added;
+  return added;
+}
+
+json Answer::ToJson() const {
+  json logprobs = json::array();
+  json top_logprobs = json::array();
+  bool any_top = false;
+  for (const v1::TokenLogprobs& token : logprobs_) {
+    logprobs.push_back(token.sampled().logprob());
+    top_logprobs.push_back(TopJson(token));
+    any_top = any_top || token.top_size() > 0;
+  }
+  json out = {{"request_id", request_id_},
+              {"model", prompt_.model()},
+              {"seed", prompt_.seed()},
+              {"text", text_},
+              {"prompt_token_ids", json(std::vector<int32_t>(prompt_.token_ids().begin(), prompt_.token_ids().end()))},
+              {"token_ids", token_ids_},
+              {"logprobs", std::move(logprobs)},
+              {"finish_reason", FinishReasonName(finish_reason_)},
+              {"usage",
+               {{"prompt_tokens", usage_.prompt_tokens()},
+                {"completion_tokens", usage_.completion_tokens()},
+                {"cached_tokens", usage_.cached_tokens()}}},
+              {"timing", TimingJson(timing_)}};
+  if (any_top) out["top_logprobs"] = std::move(top_logprobs);
+  return out;
+}
+
+std::string Answer::Stats(std::optional<double> first_text_ms) const {
+  std::string out = absl::StrFormat("TTFT %.1f ms", timing_.ttft_ms());
+  if (first_text_ms) absl::StrAppendFormat(&out, " (text seen here after %.1f ms)", *first_text_ms);
+  absl::StrAppendFormat(&out, "\nTPOT %.2f ms", timing_.tpot_ms());
+  if (timing_.tpot_ms() > 0) absl::StrAppendFormat(&out, " (%.1f tokens/s)", 1000 / timing_.tpot_ms());
+  absl::StrAppendFormat(&out, "\ntokens %d prompt (%d cached) + %d generated, finished by %s\n", usage_.prompt_tokens(),
+                        usage_.cached_tokens(), usage_.completion_tokens(), FinishReasonName(finish_reason_));
+  absl::StrAppendFormat(&out, "total %.1f ms, of these %.1f ms in the queue; seed %d\n", timing_.total_ms(),
+                        timing_.queue_ms(), prompt_.seed());
+  for (const v1::TimelineEvent& event : timing_.timeline()) {
+    absl::StrAppendFormat(&out, "%10.1f ms  %-14s", event.at_ms(), event.name());
+    if (event.amount() != 0) absl::StrAppend(&out, "  ", event.amount());
+    if (!event.worker().empty()) absl::StrAppend(&out, "  ", event.worker());
+    absl::StrAppend(&out, "\n");
+  }
+  return out;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,101 @@
+#include "cli/commands.h"
+
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "cli/exit_codes.h"
+#include "cli/generate.h"
+#include "cli/status.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr char kFooter[] = R"(
+Examples:
+  sluice generate "The capital of France is"
+  sluice status
+
+Exit codes:
+  0    done
+  1    the router is unreachable, or it reported an error (UNAVAILABLE, DEADLINE_EXCEEDED, ...)
+  2    wrong flags, or the router refused an argument and named it
+  130  interrupted by Ctrl-C; the request was cancelled
+
+`sluice COMMAND --help` explains a command.)";
+
+constexpr char kGenerateFooter[] = R"(
+Examples:
+  sluice generate "The capital of France is"
+  sluice generate --temperature 0.8 --top-p 0.95 --seed 7 --max-tokens 200 "Once upon a time"
+  sluice generate --stop $'\n' --stats "Q: What is 2 + 2? A:"        (TTFT, TPOT and the timeline go to stderr)
+  sluice generate --token-ids 504,3575,282,4649,314 --json            (one JSON object at the end)
+  cat notes.txt | sluice generate --router gpu-box:50051 -            (the prompt from standard input)
+
+The prompt is raw text: it may name special tokens such as <|im_start|>, and no chat template is applied.
+Exit codes: 0 done, 1 unreachable or an error of the server, 2 wrong flags or a refused argument, 130 Ctrl-C.)";
+
+constexpr char kStatusFooter[] = R"(
+Examples:
+  sluice status
+  sluice status --router localhost:50061 --json | python3 -m json.tool
+
+BLOCKS FREE counts free KV blocks and cached ones that may be evicted; it is back at its start when all is idle.
+Exit codes: 0 done, 1 the router is unreachable or reported an error, 2 wrong flags.)";
+
+void AddRouterOption(CLI::App* command, std::string* router) {
+  command->add_option("--router", *router, "Address of the router, HOST:PORT")->capture_default_str();
+}
+
+void AddGenerate(CLI::App& app, GenerateOptions* options) {
+  CLI::App* command = app.add_subcommand("generate", "Send one prompt and stream the answer");
+  AddRouterOption(command, &options->router);
+  command->add_option("--temperature", options->temperature, "0 is greedy (the default)");
+  command->add_option("--top-p", options->top_p,
+                      "Keep the likeliest tokens up to this probability, in (0, 1]; default 1");
+  command->add_option("--top-k", options->top_k, "Keep the K likeliest tokens; 0 keeps all (the default)");
+  command->add_option("--max-tokens", options->max_tokens, "Stop after N tokens")->capture_default_str();
+  command->add_option("--seed", options->seed, "Same seed, same answer; drawn by the router when absent");
+  command->add_option("--stop", options->stop, "End the answer before this text; may be repeated")
+      ->allow_extra_args(false);
+  command->add_option("--logprobs", options->logprobs, "With --json: N alternatives of each token");
+  command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the end-of-sequence token");
+  CLI::Option* ids = command->add_option("--token-ids", options->token_ids, "The prompt as token ids: 1,2,3");
+  command->add_flag("--raw", options->raw, "No chat template; always so in this version");
+  command->add_flag("--json", options->json, "Print one JSON object at the end instead of text");
+  command->add_flag("--stats", options->stats, "Print TTFT, TPOT, token counts and the timeline to stderr");
+  command->add_option("--timeout", options->timeout_s, "Give up after S seconds");
+  CLI::Option* prompt = command->add_option("prompt", options->prompt, "The text to continue; - reads standard input");
+  prompt->excludes(ids);
+  command->callback([prompt, ids] {
+    if (prompt->count() == 0 && ids->count() == 0) throw CLI::RequiredError("a prompt or --token-ids");
+  });
+  command->footer(kGenerateFooter);
+}
+
+void AddStatus(CLI::App& app, StatusOptions* options) {
+  CLI::App* command = app.add_subcommand("status", "Show the workers of a cluster");
+  AddRouterOption(command, &options->router);
+  command->add_flag("--json", options->json, "Print one JSON object");
+  command->footer(kStatusFooter);
+}
+
+}  // namespace
+
+int RunCommandLine(int argc, const char* const* argv) {
+  CLI::App app("sluice: ask a Sluice cluster, and look at it", "sluice");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  GenerateOptions generate;
+  StatusOptions status;
+  AddGenerate(app, &generate);
+  AddStatus(app, &status);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  if (app.got_subcommand("generate")) return RunGenerate(generate);
+  return RunStatus(status);
+}
+
+}  // namespace sluice::cli

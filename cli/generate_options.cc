@@ -1,0 +1,59 @@
+#include "cli/generate_options.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace sluice::cli {
+
+absl::StatusOr<std::vector<int32_t>> ParseTokenIds(absl::string_view list) {
+  std::vector<int32_t> ids;
+  for (absl::string_view piece : absl::StrSplit(list, ',')) {
+    int32_t id = 0;
+    if (!absl::SimpleAtoi(absl::StripAsciiWhitespace(piece), &id)) {
+      return absl::InvalidArgumentError(absl::StrCat("--token-ids: \"", piece, "\" is no token id"));
+    }
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+absl::StatusOr<v1::GenerateRequest> MakeRequest(const GenerateOptions& options) {
+  v1::GenerateRequest request;
+  if (options.token_ids.empty()) {
+    request.set_text(options.prompt);
+  } else {
+    absl::StatusOr<std::vector<int32_t>> ids = ParseTokenIds(options.token_ids);
+    if (!ids.ok()) return ids.status();
+    request.mutable_token_ids()->mutable_ids()->Assign(ids->begin(), ids->end());
+  }
+  v1::SamplingParams* sampling = request.mutable_sampling();
+  if (options.temperature) sampling->set_temperature(*options.temperature);
+  if (options.top_p) sampling->set_top_p(*options.top_p);
+  if (options.top_k) sampling->set_top_k(*options.top_k);
+  sampling->set_max_tokens(options.max_tokens);
+  if (options.seed) sampling->set_seed(*options.seed);
+  for (const std::string& stop : options.stop) sampling->add_stop(stop);
+  if (options.logprobs) {
+    sampling->set_logprobs(*options.logprobs);
+  } else if (options.json) {
+    sampling->set_logprobs(0);
+  }
+  if (options.ignore_eos) sampling->set_ignore_eos(true);
+  if (options.timeout_s) {
+    const double ms = std::ceil(*options.timeout_s * 1000);
+    if (!(ms > 0 && ms <= std::numeric_limits<int32_t>::max())) {
+      return absl::InvalidArgumentError("--timeout: a number of seconds above 0 is needed");
+    }
+    request.set_timeout_ms(static_cast<int32_t>(ms));
+  }
+  return request;
+}
+
+}  // namespace sluice::cli

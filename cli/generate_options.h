@@ -1,0 +1,42 @@
+// The flags of `sluice generate` and the request they make. Pure.
+//
+// A flag that was not given leaves its field absent, so that the router's default holds; bad values are the router's to
+// refuse, by name, as for every other client.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/serving.pb.h"
+
+namespace sluice::cli {
+
+struct GenerateOptions {
+  std::string router = "localhost:50051";
+  std::string prompt;  // "-": the caller reads standard input and puts it here
+  std::string token_ids;
+  std::optional<float> temperature;
+  std::optional<float> top_p;
+  std::optional<int32_t> top_k;
+  int32_t max_tokens = 128;
+  std::optional<uint64_t> seed;
+  std::vector<std::string> stop;
+  std::optional<int32_t> logprobs;
+  bool ignore_eos = false;
+  bool raw = false;
+  bool json = false;
+  bool stats = false;
+  std::optional<double> timeout_s;
+};
+
+// "1,2, 3" -> {1, 2, 3}. An error names the piece that is no 32-bit integer.
+absl::StatusOr<std::vector<int32_t>> ParseTokenIds(absl::string_view list);
+
+// --json reports the chosen tokens' log-probabilities, so it asks for them.
+absl::StatusOr<v1::GenerateRequest> MakeRequest(const GenerateOptions& options);
+
+}  // namespace sluice::cli

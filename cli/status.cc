@@ -1,0 +1,130 @@
+#include "cli/status.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "cli/channel.h"
+#include "cli/exit_codes.h"
+#include "proto/serving.grpc.pb.h"
+
+namespace sluice::cli {
+namespace {
+
+using nlohmann::json;
+
+const char* RoleName(v1::Role role) {
+  switch (role) {
+    case v1::ROLE_PREFILL:
+      return "prefill";
+    case v1::ROLE_DECODE:
+      return "decode";
+    case v1::ROLE_BOTH:
+      return "both";
+    default:
+      return "unknown";
+  }
+}
+
+const char* StateName(v1::WorkerState state) {
+  switch (state) {
+    case v1::WORKER_STATE_ACTIVE:
+      return "active";
+    case v1::WORKER_STATE_SUSPECT:
+      return "suspect";
+    case v1::WORKER_STATE_DRAINING:
+      return "draining";
+    case v1::WORKER_STATE_GONE:
+      return "gone";
+    default:
+      return "unknown";
+  }
+}
+
+using Row = std::vector<std::string>;
+
+std::string RenderTable(const std::vector<Row>& rows) {
+  std::vector<size_t> widths(rows.front().size(), 0);
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const Row& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) absl::StrAppendFormat(&line, "%-*s", widths[i] + 2, row[i]);
+    line.erase(line.find_last_not_of(' ') + 1);
+    absl::StrAppend(&out, line, "\n");
+  }
+  return out;
+}
+
+}  // namespace
+
+json StateJson(const v1::ClusterState& state) {
+  json workers = json::array();
+  for (const v1::WorkerStatus& worker : state.workers()) {
+    workers.push_back({{"role", RoleName(worker.role())},
+                       {"pid", worker.pid()},
+                       {"port", worker.port()},
+                       {"state", StateName(worker.state())},
+                       {"blocks_total", worker.blocks_total()},
+                       {"blocks_free", worker.blocks_free()},
+                       {"running", worker.running()},
+                       {"waiting", worker.waiting()},
+                       {"host", worker.host()},
+                       {"model", worker.model()},
+                       {"numerics", worker.numerics()},
+                       // 64 bits do not survive every JSON reader as a number.
+                       {"incarnation", absl::StrCat(worker.incarnation())}});
+  }
+  return {{"workers", std::move(workers)},
+          {"model", state.model()},
+          {"router_version", state.router_version()},
+          {"router_incarnation", absl::StrCat(state.router_incarnation())},
+          {"queued", state.queued()},
+          {"running", state.running()},
+          {"context_length", state.context_length()}};
+}
+
+std::string StateTable(const v1::ClusterState& state, const std::string& router) {
+  std::string out = absl::StrFormat("router %s  model %s  context %d  queued %d  running %d\n", router,
+                                    state.model().empty() ? "-" : state.model(), state.context_length(), state.queued(),
+                                    state.running());
+  if (state.workers().empty()) return out + "no workers\n";
+  std::vector<Row> rows = {{"ROLE", "PID", "PORT", "STATE", "BLOCKS FREE/TOTAL", "RUNNING", "WAITING", "NUMERICS"}};
+  for (const v1::WorkerStatus& worker : state.workers()) {
+    rows.push_back({RoleName(worker.role()), absl::StrCat(worker.pid()), absl::StrCat(worker.port()),
+                    StateName(worker.state()), absl::StrCat(worker.blocks_free(), "/", worker.blocks_total()),
+                    absl::StrCat(worker.running()), absl::StrCat(worker.waiting()), worker.numerics()});
+  }
+  return out + RenderTable(rows);
+}
+
+int RunStatus(const StatusOptions& options) {
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = Connect(options.router, absl::Seconds(5));
+  if (!channel.ok()) {
+    std::cerr << "sluice: " << channel.status().message() << "\n";
+    return kExitServer;
+  }
+  std::unique_ptr<v1::Cluster::Stub> stub = v1::Cluster::NewStub(*channel);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  v1::ClusterState state;
+  grpc::Status status = stub->GetState(&context, v1::GetStateRequest(), &state);
+  if (!status.ok()) {
+    std::cerr << "sluice: " << DescribeError(status) << "\n";
+    return ExitCodeFor(status);
+  }
+  if (options.json) {
+    std::cout << StateJson(state).dump(-1, ' ', false, json::error_handler_t::replace) << "\n";
+  } else {
+    std::cout << StateTable(state, options.router);
+  }
+  return kExitOk;
+}
+
+}  // namespace sluice::cli
