@@ -1,8 +1,17 @@
 // Logits -> token. Pure and per row: rows never influence each other.
 //
-// Order of the transforms: min_tokens mask, temperature, top-k, top-p, min-p. The draw is keyed by (seed, choice,
-// position, purpose) with a counter-based generator, so it depends on nothing else: not on the batch, the worker or what
-// was sampled before. Log-probabilities are of the unmodified distribution. Ties are broken by the lower token id.
+// Order of the transforms: min_tokens mask, temperature, top-k, top-p, min-p. Log-probabilities are of the unmodified
+// distribution, in double. Ties are broken by the lower token id, everywhere.
+//
+// The draw is a Gumbel-max in its exponential form: every token that is left gets a number e = -log(u) / p, with u
+// keyed by (seed, choice, position, purpose) and the token's own id, and the smallest e wins. So the token at a
+// position is a function of that position's key and distribution: not of the batch, the worker, the order of the
+// candidates or what was sampled before. It also means that a drafter that uses the same key shares the noise.
+//
+// Repeatable on every machine: all of it is double arithmetic of deterministic_math.h in a fixed order.
+//
+// Limits: NaN counts as -infinity. Whatever the logits are, the result is a token of the vocabulary, and one that is
+// not masked unless min_tokens masks them all.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +25,8 @@ namespace sluice::engine {
 
 struct Sampled {
   int32_t token = 0;
-  float logprob = 0.0f;                             // set when params.logprobs >= 0
-  std::vector<std::pair<int32_t, float>> top;       // params.logprobs best, best first
+  float logprob = 0.0f;                        // set when params.logprobs >= 0
+  std::vector<std::pair<int32_t, float>> top;  // params.logprobs best, best first
 };
 
 struct SampleKey {
@@ -26,7 +35,9 @@ struct SampleKey {
   int position = 0;  // index of the token that is drawn, in prompt + answer
 };
 
-// logits is [vocab], overwritten as scratch. generated: tokens of this answer so far (for min_tokens).
+// logits is [vocab], overwritten as scratch; not empty. generated: tokens of this answer so far (for min_tokens).
+// top_k: exactly the k best. top_p: the fewest best tokens whose share of what top-k left reaches top_p, at least one.
+// min_p: tokens at least min_p times as probable as the best; the best always stays.
 Sampled Sample(std::span<float> logits, const SamplingParams& params, const SampleKey& key, int generated);
 
 }  // namespace sluice::engine

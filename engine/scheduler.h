@@ -36,8 +36,8 @@ class Scheduler {
   // Decode rows first, then chunks; rows of a sequence are consecutive. Empty when nothing is to do.
   StepPlan Plan() const;
 
-  int running() const;           // sequences that have computed something
-  int waiting() const;           // sequences that have not
+  int running() const;             // sequences that have computed something
+  int waiting() const;             // sequences that have not
   int64_t waiting_tokens() const;  // tokens not computed yet, of all sequences
 
  private:

@@ -12,15 +12,15 @@
 namespace sluice::engine {
 
 struct Sequence {
-  uint64_t id = 0;               // the engine's name of the request
+  uint64_t id = 0;  // the engine's name of the request
   int choice = 0;
-  std::vector<int32_t> tokens;   // prompt, then generated
-  int num_prompt_tokens = 0;     // tokens[0, n) is the user's prompt; a replay starts with more tokens than that
-  int computed = 0;              // tokens[0, computed) have their K and V in the blocks
-  std::vector<int32_t> blocks;   // block table: block i holds the tokens [i * block_size, (i + 1) * block_size)
+  std::vector<int32_t> tokens;  // prompt, then generated
+  int num_prompt_tokens = 0;    // tokens[0, n) is the user's prompt; a replay starts with more tokens than that
+  int computed = 0;             // tokens[0, computed) have their K and V in the blocks
+  std::vector<int32_t> blocks;  // block table: block i holds the tokens [i * block_size, (i + 1) * block_size)
   SamplingParams sampling;
-  int priority = 0;              // lower runs first
-  uint64_t arrival = 0;          // order of arrival in this engine
+  int priority = 0;      // lower runs first
+  uint64_t arrival = 0;  // order of arrival in this engine
 
   int remaining() const { return int(tokens.size()) - computed; }
   int generated() const { return int(tokens.size()) - num_prompt_tokens; }
