@@ -1,7 +1,9 @@
 // Finds stop strings in streamed text and holds back what may still become one.
 //
-// Promises: no byte of a stop string (nor after it) is ever returned; the earliest match wins; text is returned as soon
-// as it can't be the beginning of a stop string any more, and always in whole characters.
+// Promises: no byte of a stop string (nor after it) is ever returned; the earliest match wins: the stop string that is
+// complete first, the longest where several end at the same byte. Text is returned as soon as it can't be the beginning
+// of a stop string any more, and always in whole characters. How the text is cut into pieces makes no difference. Each
+// byte costs one step per stop string, amortised.
 #pragma once
 
 #include <string>
@@ -24,8 +26,16 @@ class StopMatcher {
   std::string Flush();
 
  private:
-  std::vector<std::string> stops_;
-  std::string held_;
+  struct Stop {
+    std::string text;
+    std::vector<size_t> border;  // [text.size()] longest proper prefix of text[0..i] that is also its suffix
+    size_t matched = 0;          // bytes of `text` that the text so far ends with; the longest such prefix
+  };
+  // Feeds one byte to all stops. The length of the longest one that is complete now, or 0.
+  size_t Step(char c);
+
+  std::vector<Stop> stops_;
+  std::string held_;  // not returned yet; ends with every prefix that is matched
   bool stopped_ = false;
 };
 

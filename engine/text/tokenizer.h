@@ -1,7 +1,13 @@
 // Text <-> token ids, as the model was trained: byte-level BPE with the pre-tokenizer that the file names.
 //
-// Promises: ids equal those of Hugging Face `tokenizers` on the same vocabulary. Every input is encodable: bytes that are
-// not UTF-8 are encoded byte by byte, never dropped. Thread-safe once created.
+// Promises: ids equal those of Hugging Face `tokenizers` on the same vocabulary. Every input is encodable: bytes that
+// are not UTF-8 are encoded byte by byte, never dropped; one that the vocabulary has no token for becomes U+FFFD.
+// Thread-safe once created.
+//
+// Limits: a vocabulary need not spell all of UTF-8 (SmolLM2's lacks six control characters and the lead bytes F1 and
+// F2); such bytes of well-formed text are left out, as in the reference. Unicode tables and normalizers: see
+// pre_tokenizer.h. GGUF doesn't carry the lstrip, rstrip, single_word and normalized flags of added tokens; they count
+// as unset.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +21,9 @@
 
 namespace sluice::engine {
 
-// Whether names of special tokens in the text become those tokens. Raw prompts may use them; text that a user wrote into
-// a chat message never may.
+// Whether names of control tokens in the text become those tokens. Raw prompts may use them; text that a user wrote
+// into a chat message never may. Names of user-defined tokens always do: they are words that the vocabulary gained, not
+// instructions. The leftmost name counts, the longest of those that start at the same byte.
 enum class SpecialText : uint8_t { kParse, kPlain };
 
 class Tokenizer {
@@ -28,10 +35,11 @@ class Tokenizer {
   // add_bos / add_eos of the file apply when `add_special` is set.
   std::vector<int32_t> Encode(std::string_view text, SpecialText special, bool add_special = true) const;
 
-  // The raw bytes that a token stands for; may be part of a character. Empty for ids out of range.
+  // The raw bytes that a token stands for; may be part of a character. A control token's name. Empty for unused tokens
+  // and ids out of range.
   std::string_view TokenBytes(int32_t id) const;
 
-  // Control tokens produce no text in an answer (they still count as tokens).
+  // Control tokens (and the unknown token) produce no text in an answer; they still count as tokens.
   bool IsControl(int32_t id) const;
 
   int vocab_size() const;
