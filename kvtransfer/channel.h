@@ -1,7 +1,8 @@
 // The bulk path of one pair of ranks: bytes of pieces, one way, from a prefill rank to a decode rank.
 //
 // Contract, the same for every implementation (channel_contract_test.cc):
-//  - Sequences count up from 0 within an epoch. The receiver posts them in that order, with the exact number of bytes; the
+//  - Sequences count up from 0 within an epoch. The receiver posts them in that order, with the exact number of bytes;
+//  the
 //    sender fills and sends them in that order. Anything else is an error of the pair.
 //  - At most `window` sequences are between PostReceive and Release; the receiver holds that limit.
 //  - No copy that the medium does not need: the sender writes into Buffer(), the receiver reads from View().
@@ -57,7 +58,7 @@ using ArrivalCallback = std::function<void(uint64_t sequence)>;
 
 // Sizes that both ends agree on in the Hello.
 struct ChannelLimits {
-  int window = 4;                          // sequences in flight
+  int window = 4;  // sequences in flight
   size_t max_piece_bytes = size_t{4} << 20;
 };
 

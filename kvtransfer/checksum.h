@@ -3,8 +3,8 @@
 //   sum over i of mix(word[i], i)  +  mix(length, 2^63)      (mod 2^64)
 //
 // where word[i] is the i-th little-endian 64-bit word, the last one padded with zero bytes. For a fixed index mix is a
-// bijection of the word, so every corruption of a single word changes the sum; swapped, repeated or missing words change
-// it with probability 1 - 2^-64. Not cryptographic.
+// bijection of the word, so every corruption of a single word changes the sum; swapped, repeated or missing words
+// change it with probability 1 - 2^-64. Not cryptographic.
 #pragma once
 
 #include <cstddef>

@@ -37,6 +37,8 @@ std::vector<uint64_t> LeaseTable::Expire(absl::Time now) {
   return ended;
 }
 
-absl::Time LeaseTable::NextExpiry() const { return order_.empty() ? absl::InfiniteFuture() : order_.begin()->first; }
+absl::Time LeaseTable::NextExpiry() const {
+  return order_.empty() ? absl::InfiniteFuture() : order_.begin()->first;
+}
 
 }  // namespace sluice::kvtransfer

@@ -1,8 +1,8 @@
 // Who may still hold a reservation. Pure: time comes in, from any clock that never goes back.
 //
 // Promises: ids count up from 1 and are never reused; a lease lives until Release or until the Expire call that returns
-// it, so one that is overdue but not yet collected can still be renewed (a renewal that waited behind a long step is not
-// punished for the wait). Renewing never shortens a lease.
+// it, so one that is overdue but not yet collected can still be renewed (a renewal that waited behind a long step is
+// not punished for the wait). Renewing never shortens a lease.
 #pragma once
 
 #include <cstddef>

@@ -11,7 +11,9 @@ namespace sluice::kvtransfer {
 namespace {
 
 const absl::Time kStart = absl::UnixEpoch();
-absl::Time At(int ms) { return kStart + absl::Milliseconds(ms); }
+absl::Time At(int ms) {
+  return kStart + absl::Milliseconds(ms);
+}
 
 TEST(LeaseTable, ExpiresAtItsTermAndNotBefore) {
   LeaseTable leases(absl::Milliseconds(100));

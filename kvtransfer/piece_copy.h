@@ -1,8 +1,8 @@
 // Gathers a piece from a KV pool into one contiguous run, and scatters it back: the only code that knows how a piece's
 // bytes are ordered on the wire.
 //
-// Wire order: [layer][block][K|V][kv head][slot][head dim], restricted to the piece's ranges. Head ranges are of the whole
-// model; a rank's pool holds the heads [first_head, first_head + layout.num_kv_heads).
+// Wire order: [layer][block][K|V][kv head][slot][head dim], restricted to the piece's ranges. Head ranges are of the
+// whole model; a rank's pool holds the heads [first_head, first_head + layout.num_kv_heads).
 #pragma once
 
 #include <cstddef>
