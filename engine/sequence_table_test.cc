@@ -1,0 +1,106 @@
+#include "engine/sequence_table.h"
+
+#include <cmath>
+#include <functional>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sluice::engine {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr SequenceLimits kLimits{.block_size = 4, .num_blocks = 10, .max_context = 64, .vocab = 20};
+
+EngineRequest Request(uint64_t id, int prompt, int max_tokens) {
+  EngineRequest r;
+  r.id = id;
+  r.tokens.assign(prompt, 3);
+  r.num_prompt_tokens = prompt;
+  r.sampling.max_tokens = max_tokens;
+  return r;
+}
+
+TEST(SequenceTable, ReservesPromptPlusMaxTokensAndFreesThemAll) {
+  SequenceTable table(kLimits, {});
+  ASSERT_TRUE(table.Add(Request(1, 5, 4)).ok());  // 9 tokens: 3 blocks
+  EXPECT_EQ(table.blocks().free(), 7);
+  ASSERT_TRUE(table.Add(Request(2, 4, 4)).ok());
+  EXPECT_EQ(table.blocks().free(), 5);
+  EXPECT_TRUE(table.Remove(1));
+  EXPECT_FALSE(table.Remove(1));
+  EXPECT_TRUE(table.Remove(2));
+  EXPECT_EQ(table.blocks().free(), 10);
+  EXPECT_TRUE(table.empty());
+}
+
+TEST(SequenceTable, NotNowIsNotNever) {
+  SequenceTable table(kLimits, {});
+  ASSERT_TRUE(table.Add(Request(1, 20, 12)).ok());  // 8 blocks
+  const absl::Status not_now = table.Add(Request(2, 8, 4));
+  EXPECT_EQ(not_now.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(not_now.message()), HasSubstr("3 KV blocks are needed; 2 of 10 are free"));
+  EXPECT_EQ(table.blocks().free(), 2);
+  const absl::Status never = table.Add(Request(3, 30, 11));
+  EXPECT_EQ(never.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(never.message()), HasSubstr("41 tokens"));
+  table.Remove(1);
+  EXPECT_TRUE(table.Add(Request(2, 8, 4)).ok());
+}
+
+TEST(SequenceTable, AReplayReservesWhatTheOriginalDid) {
+  SequenceTable table(kLimits, {});
+  EngineRequest r = Request(1, 9, 4);
+  r.num_prompt_tokens = 6;  // 3 tokens were generated already; 6 + 4 tokens in all
+  ASSERT_TRUE(table.Add(r).ok());
+  EXPECT_EQ(table.blocks().free(), 7);
+  r.id = 2;
+  r.sampling.max_tokens = 3;
+  const absl::Status nothing_left = table.Add(r);
+  EXPECT_EQ(nothing_left.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(nothing_left.message()), HasSubstr("3 generated tokens"));
+}
+
+TEST(SequenceTable, MalformedRequestsNameTheFieldAndChangeNothing) {
+  struct Case {
+    std::string in_message;
+    std::function<void(EngineRequest&)> spoil;
+  };
+  const Case cases[] = {
+      {"tokens is empty", [](auto& r) { r.tokens.clear(); }},
+      {"num_prompt_tokens is 0", [](auto& r) { r.num_prompt_tokens = 0; }},
+      {"num_prompt_tokens is 6", [](auto& r) { r.num_prompt_tokens = 6; }},
+      {"tokens[2] is 20", [](auto& r) { r.tokens[2] = 20; }},
+      {"tokens[0] is -1", [](auto& r) { r.tokens[0] = -1; }},
+      {"exceed the context of 64", [](auto& r) { r.sampling.max_tokens = 60; }},
+      {"exceed the context of 64", [](auto& r) { r.sampling.max_tokens = 2147483647; }},
+      {"id 1 is alive", [](auto& r) { r.id = 1; }},
+      {"max_tokens is 0", [](auto& r) { r.sampling.max_tokens = 0; }},
+      {"temperature is -1", [](auto& r) { r.sampling.temperature = -1; }},
+      {"temperature is nan", [](auto& r) { r.sampling.temperature = NAN; }},
+      {"temperature is inf", [](auto& r) { r.sampling.temperature = INFINITY; }},
+      {"top_p is 0", [](auto& r) { r.sampling.top_p = 0; }},
+      {"top_p is nan", [](auto& r) { r.sampling.top_p = NAN; }},
+      {"top_p is 1.5", [](auto& r) { r.sampling.top_p = 1.5; }},
+      {"top_k is -1", [](auto& r) { r.sampling.top_k = -1; }},
+      {"min_p is nan", [](auto& r) { r.sampling.min_p = NAN; }},
+      {"logprobs is -2", [](auto& r) { r.sampling.logprobs = -2; }},
+      {"min_tokens is -1", [](auto& r) { r.sampling.min_tokens = -1; }},
+      {"min_tokens is 5", [](auto& r) { r.sampling.min_tokens = 5; }},
+  };
+  SequenceTable table(kLimits, {});
+  ASSERT_TRUE(table.Add(Request(1, 1, 1)).ok());
+  for (const Case& c : cases) {
+    EngineRequest r = Request(2, 5, 4);
+    c.spoil(r);
+    const absl::Status status = table.Add(r);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.in_message;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.in_message));
+    EXPECT_EQ(table.blocks().free(), 9);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::engine
