@@ -22,10 +22,10 @@ struct ModelConfig {
   int head_dim = 0;
   int ffn = 0;
   int vocab = 0;
-  int context_length = 0;    // positions the model was trained for
+  int context_length = 0;  // positions the model was trained for
   float rms_eps = 1e-5f;
   double rope_theta = 10000.0;
-  int rotary_dim = 0;        // leading dims of a head that rotate
+  int rotary_dim = 0;  // leading dims of a head that rotate
   kernels::RopeStyle rope_style = kernels::RopeStyle::kInterleaved;
   std::vector<float> rope_factors;  // [rotary_dim / 2] divisors of the frequencies, or empty (tensor rope_freqs.weight)
   kernels::MlpActivation activation = kernels::MlpActivation::kSilu;

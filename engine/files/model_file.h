@@ -1,11 +1,13 @@
 // A model on disk, opened and validated: hyperparameters, tensors by canonical name, vocabulary.
 //
-// Canonical tensor names are GGUF's ("token_embd.weight", "blk.0.attn_q.weight", "output_norm.weight"); other formats map
-// to them. Tensors point into the mapped file, which lives as long as this object. Promise: once open, every tensor the
-// architecture asks for exists with the right shape, so nothing after it has to check again.
+// Canonical tensor names are GGUF's ("token_embd.weight", "blk.0.attn_q.weight", "output_norm.weight"); other formats
+// map to them. Tensors point into the mapped file, which lives as long as this object. Promise: once open, every tensor
+// the architecture asks for exists with the right shape, so nothing after it has to check again.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -34,5 +36,8 @@ class ModelFile {
 // NOT_FOUND (no such file), INVALID_ARGUMENT (not a GGUF file, damaged, truncated), UNIMPLEMENTED (an architecture or
 // tensor type that is not known). Maps the file; reads no tensor data, so it costs the router nothing.
 absl::StatusOr<std::unique_ptr<ModelFile>> OpenModel(const std::string& path);
+
+// The same of bytes in memory, which must outlive the object; `source` stands for the path in errors.
+absl::StatusOr<std::unique_ptr<ModelFile>> OpenModelBytes(std::span<const uint8_t> bytes, const std::string& source);
 
 }  // namespace sluice::engine

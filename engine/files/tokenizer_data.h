@@ -17,10 +17,10 @@ struct TokenizerData {
   std::vector<std::string> merges;  // "left right", best first
   int32_t bos_id = -1;              // -1: none
   int32_t eos_id = -1;
-  std::vector<int32_t> eog_ids;     // every token that ends an answer (eos, end of turn), eos included
+  std::vector<int32_t> eog_ids;  // every token that ends an answer (eos, end of turn), eos included
   bool add_bos = false;
   bool add_eos = false;
-  std::string chat_template;        // Jinja, empty: none
+  std::string chat_template;  // Jinja, empty: none
 };
 
 }  // namespace sluice::engine
