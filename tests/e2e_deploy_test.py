@@ -1,0 +1,158 @@
+"""deploy/up, status and down with the tiny model: two clusters side by side, failures, and nothing left behind."""
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import unittest
+
+from cluster import BUILD, ROOT, tiny_model
+
+
+def run(script, *arguments, **env):
+    return subprocess.run([ROOT / "deploy" / script, *map(str, arguments)], capture_output=True, text=True, timeout=150,
+                          stdin=subprocess.DEVNULL, check=False, env={**os.environ, "SLUICE_BUILD": str(BUILD), **env})
+
+
+def alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class DeployTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="sluice-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.model = tiny_model(self.folder)
+
+    def up(self, name, *arguments, **env):
+        state_dir = self.folder / name
+        self.addCleanup(lambda: run("down", "--state-dir", state_dir))
+        return run("up", "--no-setup", "--model", self.model, "--grpc-port", 0, "--threads", 1, "--state-dir",
+                   state_dir, *arguments, **env)
+
+    def pids(self, name):
+        return [int(p.read_text(encoding="utf-8").split()[0]) for p in (self.folder / name / "run").glob("*.pid")]
+
+    def down(self, name):
+        pids = self.pids(name)
+        done = run("down", "--state-dir", self.folder / name)
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual([pid for pid in pids if alive(pid)], [])
+        left = [p for p in pathlib.Path("/dev/shm").glob("sluice*") if any(str(pid) in p.name for pid in pids)]
+        self.assertEqual(left, [])
+        self.assertEqual(list((self.folder / name / "run").glob("*.pid")), [])
+        return done
+
+    def fake_build(self, worker_script):
+        """A build folder whose worker is a script."""
+        build = self.folder / "fake-build"
+        build.mkdir()
+        for name in ("sluice", "sluice_router"):
+            (build / name).symlink_to(BUILD / name)
+        (build / "sluice_decode").write_text("#!/bin/sh\n" + worker_script, encoding="utf-8")
+        (build / "sluice_decode").chmod(0o755)
+        return build
+
+    def test_two_clusters_side_by_side(self):
+        first, second = self.up("first", "--both", 1), self.up("second", "--both", 2)
+        for done in (first, second):
+            self.assertEqual(done.returncode, 0, done)
+            self.assertRegex(done.stdout, r"start done in \d+\.\d s")
+            self.assertRegex(done.stdout, r"Up in \d+\.\d s")
+        for name, count in (("first", 1), ("second", 2)):
+            status = run("status", "--json", "--state-dir", self.folder / name)
+            self.assertEqual(status.returncode, 0, status)
+            workers = json.loads(status.stdout)["workers"]
+            self.assertEqual([w["state"] for w in workers], ["active"] * count)
+            self.assertLessEqual({w["pid"] for w in workers}, set(self.pids(name)))
+        self.assertIn("both", run("status", "--state-dir", self.folder / "first").stdout)
+
+        again = self.up("first")
+        self.assertEqual(again.returncode, 1)
+        self.assertIn("already up", again.stderr)
+
+        address = re.search(r"Router at (\S+),", second.stdout).group(1)
+        self.down("first")
+        self.assertIn("nothing runs", run("status", "--state-dir", self.folder / "first").stderr)
+        ask = subprocess.run([BUILD / "sluice", "generate", "--router", address, "hello"], capture_output=True,
+                             timeout=60, check=False)
+        self.assertEqual(ask.returncode, 0, ask)
+        self.assertIn("Stopped 3", self.down("second").stdout)
+        self.assertIn("Nothing runs", self.down("second").stdout)
+
+        self.assertEqual(self.up("first").returncode, 0)  # and up again
+        self.down("first")
+
+    def test_worker_that_dies_while_starting(self):
+        build = self.fake_build("echo 'first line'; echo 'sluice_decode: no luck today' >&2; exit 3\n")
+        done = self.up("dying", SLUICE_BUILD=str(build))
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr.strip(), r"^deploy/up: both-0 ended while starting: sluice_decode: no luck today; "
+                                              r"the log is \S+/logs/both-0.log$")
+        self.assertEqual(run("status", "--state-dir", self.folder / "dying").returncode, 1)
+        self.assertEqual(self.pids("dying"), [])
+
+    def test_foreign_model(self):
+        self.model.write_bytes(b"no model at all" * 1000)
+        done = self.up("foreign")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertIn("tiny.gguf", done.stderr)
+        self.model.unlink()
+        done = self.up("foreign")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("tiny.gguf", done.stderr)
+
+    def test_port_in_use(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            done = self.up("port", "--grpc-port", port)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertIn(f"port {port} is in use", done.stderr)
+        self.assertIn("--grpc-port", done.stderr)
+
+    def test_flags(self):
+        for arguments, name in ((["--prefill", 1], "--both"), (["--decode", 1], "--both"), (["--tp", 2], "--both"),
+                                (["--both", 0], "--both"), (["--both", "x"], "--both"), (["--grpc-port", 70000], "port"),
+                                (["--nonsense"], "--nonsense"), (["--model"], "--model")):
+            with self.subTest(arguments):
+                done = self.up("flags", *arguments)
+                self.assertEqual(done.returncode, 2, done)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                self.assertIn(name, done.stderr)
+        for script in ("up", "down", "status", "setup", "test"):
+            done = run(script, "--help")
+            self.assertEqual(done.returncode, 0)
+            self.assertIn(f"deploy/{script}", done.stdout)
+
+    def test_down_spares_a_reused_pid(self):
+        self.assertEqual(self.up("reused").returncode, 0)
+        with subprocess.Popen(["sleep", "60"]) as bystander:
+            try:
+                (self.folder / "reused/run/both-7.pid").write_text(f"{bystander.pid} 1\n", encoding="utf-8")
+                done = run("down", "--state-dir", self.folder / "reused")
+                self.assertEqual(done.returncode, 0, done)
+                self.assertIsNone(bystander.poll())
+            finally:
+                bystander.kill()
+
+    def test_down_kills_what_does_not_end(self):
+        self.assertEqual(self.up("stuck").returncode, 0)
+        router = int((self.folder / "stuck/run/router.pid").read_text(encoding="utf-8").split()[0])
+        os.kill(router, signal.SIGSTOP)  # a stopped process does not act on SIGTERM
+        done = self.down("stuck")
+        self.assertIn("killing", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
