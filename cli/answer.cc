@@ -95,9 +95,9 @@ std::string Answer::Stats(std::optional<double> first_text_ms) const {
   absl::StrAppendFormat(&out, "total %.1f ms, of these %.1f ms in the queue; seed %d\n", timing_.total_ms(),
                         timing_.queue_ms(), prompt_.seed());
   for (const v1::TimelineEvent& event : timing_.timeline()) {
-    absl::StrAppendFormat(&out, "%10.1f ms  %-14s", event.at_ms(), event.name());
-    if (event.amount() != 0) absl::StrAppend(&out, "  ", event.amount());
-    if (!event.worker().empty()) absl::StrAppend(&out, "  ", event.worker());
+    absl::StrAppendFormat(&out, "%10.1f ms  %s", event.at_ms(), event.name());
+    if (event.amount() != 0) absl::StrAppend(&out, " ", event.amount());
+    if (!event.worker().empty()) absl::StrAppend(&out, " at ", event.worker());
     absl::StrAppend(&out, "\n");
   }
   return out;
