@@ -1,0 +1,110 @@
+#include "router/answer_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sluice::router {
+
+AnswerStream::AnswerStream(const engine::Tokenizer* tokenizer, const ValidRequest& request, absl::Time received)
+    : tokenizer_(tokenizer), request_id_(request.request_id), received_(received) {
+  const pb::SequenceSpec& sequence = request.sequence;
+  *prompt_.mutable_token_ids() = sequence.tokens();
+  prompt_.mutable_token_ids()->Truncate(sequence.num_prompt_tokens());
+  prompt_.set_seed(sequence.sampling().seed());
+  prompt_.set_model(sequence.model());
+  prompt_tokens_ = sequence.num_prompt_tokens();
+  if (!sequence.sampling().ignore_eos()) {
+    silent_ids_.insert(sequence.eos_token_ids().begin(), sequence.eos_token_ids().end());
+  }
+  silent_ids_.insert(sequence.sampling().stop_token_ids().begin(), sequence.sampling().stop_token_ids().end());
+  for (int i = 0; i < std::max(1, sequence.sampling().n()); ++i) {
+    choices_.push_back({engine::Detokenizer(tokenizer), engine::StopMatcher(request.stop)});
+  }
+}
+
+pb::GenerateResponse AnswerStream::NewResponse() const {
+  pb::GenerateResponse response;
+  response.set_request_id(request_id_);
+  return response;
+}
+
+AnswerStream::Output AnswerStream::OnTokens(const ClientTokens& event) {
+  Output output;
+  Choice& choice = choices_.at(size_t(event.tokens.choice()));
+  if (choice.stopped) return output;
+  if (!std::exchange(prompt_sent_, true)) {
+    *output.responses.emplace_back(NewResponse()).mutable_prompt() = std::move(prompt_);
+  }
+  if (choice.tokens == 0) choice.first_at = event.at;
+  choice.last_at = event.at;
+  pb::GenerateResponse& response = output.responses.emplace_back(NewResponse());
+  pb::ChoiceDelta& delta = *response.add_choices();
+  delta.set_index(event.tokens.choice());
+  for (int i = 0; i < event.tokens.token_ids_size() && !choice.stopped; ++i) {
+    choice.stopped = AddToken(choice, event.tokens, i, delta);
+  }
+  output.stop_found =
+      choice.stopped && std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.stopped; });
+  return output;
+}
+
+bool AnswerStream::AddToken(Choice& choice, const pb::Tokens& tokens, int i, pb::ChoiceDelta& delta) {
+  const int32_t id = tokens.token_ids(i);
+  ++choice.tokens;
+  delta.add_token_ids(id);
+  if (i < tokens.logprobs_size()) AddLogprobs(tokens.logprobs(i), delta);
+  if (silent_ids_.contains(id)) return false;
+  engine::StopMatcher::Result result = choice.matcher.Add(choice.detokenizer.Add(id));
+  delta.mutable_text()->append(result.text);
+  return result.stopped;
+}
+
+void AnswerStream::AddLogprobs(const pb::TokenLogprobs& from, pb::ChoiceDelta& delta) const {
+  pb::TokenLogprobs& to = *delta.add_logprobs();
+  to = from;
+  to.mutable_sampled()->set_token(std::string(tokenizer_->TokenBytes(to.sampled().token_id())));
+  for (pb::TokenLogprob& top : *to.mutable_top()) top.set_token(std::string(tokenizer_->TokenBytes(top.token_id())));
+}
+
+pb::GenerateResponse AnswerStream::OnEnd(const ClientEnd& event) {
+  pb::GenerateResponse response = NewResponse();
+  if (!std::exchange(prompt_sent_, true)) *response.mutable_prompt() = std::move(prompt_);
+  int completion_tokens = 0;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    Choice& choice = choices_[i];
+    pb::ChoiceDelta& delta = *response.add_choices();
+    delta.set_index(int(i));
+    completion_tokens += choice.tokens;
+    if (choice.stopped) {
+      delta.set_finish_reason(pb::FINISH_REASON_STOP);
+      continue;
+    }
+    // The detokenizer's rest may complete a stop string too.
+    engine::StopMatcher::Result rest = choice.matcher.Add(choice.detokenizer.Flush());
+    delta.set_text(rest.text + (rest.stopped ? "" : choice.matcher.Flush()));
+    delta.set_finish_reason(rest.stopped || i >= event.reasons.size() ? pb::FINISH_REASON_STOP : event.reasons[i]);
+  }
+  pb::Usage& usage = *response.mutable_usage();
+  usage.set_prompt_tokens(prompt_tokens_);
+  usage.set_completion_tokens(completion_tokens);
+  usage.set_cached_tokens(event.cached_tokens);
+  *response.mutable_timing() = MakeTiming(event);
+  return response;
+}
+
+pb::Timing AnswerStream::MakeTiming(const ClientEnd& event) const {
+  pb::Timing timing;
+  for (const pb::TimelineEvent& entry : event.timeline) {
+    *timing.add_timeline() = entry;
+    if (entry.name() == "reserved") timing.set_queue_ms(entry.at_ms());
+    if (entry.name() == "first_token") timing.set_ttft_ms(entry.at_ms());
+  }
+  const Choice& choice = choices_.front();
+  if (choice.tokens > 1) {
+    timing.set_tpot_ms(absl::ToDoubleMilliseconds(choice.last_at - choice.first_at) / (choice.tokens - 1));
+  }
+  timing.set_total_ms(absl::ToDoubleMilliseconds(event.at - received_));
+  return timing;
+}
+
+}  // namespace sluice::router

@@ -1,0 +1,131 @@
+// The router without its sockets: every decision, none of the IO. Pure and deterministic: the same events at the same
+// times with the same seed give the same actions. One thread at a time.
+//
+// Promises: each Submit gets exactly one ClientEnd; its tokens come before it, consecutive and each once; when all
+// requests have ended and the workers have confirmed (or are gone), no table holds anything of them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "router/events.h"
+#include "router/load_model.h"
+#include "router/policy.h"
+#include "router/queue.h"
+#include "router/registry.h"
+#include "router/request.h"
+
+namespace sluice::router {
+
+struct CoreOptions {
+  RegistryOptions registry;
+  int queue_limit = 1024;
+  uint64_t router_incarnation = 1;
+  uint64_t seed = 1;     // of the ties
+  bool explain = false;  // placement notes
+  std::string version;
+  int context_length = 0;
+};
+
+class RouterCore {
+ public:
+  explicit RouterCore(const CoreOptions& options);
+
+  std::vector<Action> Handle(Event event, absl::Time now);
+
+  // When Handle(Tick) is due at the latest.
+  absl::Time NextDeadline() const;
+
+  pb::ClusterState State() const;
+
+  // Sizes of everything that could leak.
+  struct Sizes {
+    int requests = 0;
+    int wire_ids = 0;
+    int queued = 0;
+    int deadlines = 0;
+    int closing = 0;
+    int attempts = 0;  // in the load model
+    bool operator==(const Sizes&) const = default;
+  };
+  Sizes sizes() const;
+
+ private:
+  void On(Submit& event);
+  void On(ClientCancel& event);
+  void On(StopFound& event);
+  void On(WorkerAnnounced& event);
+  void On(WorkerHeartbeat& event);
+  void On(WorkerLeaving& event);
+  void On(AnnounceLost& event);
+  void On(LinkUp& event);
+  void On(LinkDown& event);
+  void On(WorkerBatch& event);
+  void On(Tick&) {}
+  void On(Shutdown& event);
+
+  void OnWorkerEvent(WorkerRecord& worker, const pb::WorkerEvent& event);
+  // Carries a transition out. REQUIRES: the request is in requests_; it may be gone afterwards.
+  void Apply(Request& request, Transition transition);
+  void EndCall(uint64_t call, const absl::Status& why);
+  void Erase(Request& request);
+  void Lose(const std::vector<Registry::Loss>& losses);
+  void LoseRequests(uint64_t incarnation, const std::string& why);
+
+  // What time and changed tables bring about; runs after every event.
+  void Advance();
+  void Connect();
+  void ExpireDeadlines();
+  void ExpireClosing();
+  void RenewLeases();
+  void PlaceQueued();
+  bool PlaceHead();
+  void PublishPool();
+
+  void Send(uint64_t incarnation, pb::RouterMessage message);
+  void Say(bool debug, std::string text);
+  bool AnyLive() const;
+
+  CoreOptions options_;
+  std::mt19937_64 rng_;
+  Registry registry_;
+  Queue queue_;
+  std::map<uint64_t, WorkerLoad> loads_;  // by incarnation
+
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Request>> requests_;  // by call
+  absl::flat_hash_map<std::string, uint64_t> wire_ids_;
+  std::set<std::pair<absl::Time, uint64_t>> deadlines_;  // of all live requests that have one
+
+  // Attempts whose client has its end but whose worker has not confirmed yet; they still count as load. Without a word
+  // they are forgotten after a lease, when the worker, no longer renewed, has freed them by itself.
+  struct Closing {
+    uint64_t incarnation = 0;
+    absl::Time forget_at;
+  };
+  std::map<AttemptKey, Closing> closing_;
+
+  struct Renewal {
+    absl::Time at = absl::InfiniteFuture();
+    absl::Duration lease = absl::InfiniteDuration();
+  };
+  std::map<uint64_t, Renewal> renewals_;  // by incarnation
+
+  uint64_t next_link_ = 1;
+  bool shut_down_ = false;
+  PoolChanged published_;
+
+  // Valid during Handle.
+  absl::Time now_;
+  std::vector<Action> actions_;
+};
+
+}  // namespace sluice::router

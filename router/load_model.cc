@@ -1,0 +1,85 @@
+#include "router/load_model.h"
+
+#include <algorithm>
+
+namespace sluice::router {
+
+WorkerLoad::WorkerLoad(const pb::WorkerInfo& info)
+    : blocks_total_(info.blocks_total()),
+      block_size_(std::max(1, info.fingerprint().block_size())),
+      max_running_(info.max_running()),
+      max_step_tokens_(info.max_step_tokens()),
+      context_length_(info.context_length()),
+      reported_free_(info.blocks_total()) {}
+
+void WorkerLoad::Dispatched(const AttemptKey& key, const Demand& demand) {
+  attempts_[key] = Attempt{demand, demand.Blocks(block_size_)};
+}
+
+void WorkerLoad::Granted(const AttemptKey& key) {
+  if (auto it = attempts_.find(key); it != attempts_.end()) it->second.granted = true;
+}
+
+void WorkerLoad::Generated(const AttemptKey& key, int tokens) {
+  auto it = attempts_.find(key);
+  if (it == attempts_.end()) return;
+  Attempt& attempt = it->second;
+  if (attempt.generated == 0 && attempt.reported) {
+    reported_backlog_ = std::max<int64_t>(0, reported_backlog_ - attempt.demand.prompt_tokens);
+  }
+  attempt.generated += tokens;
+}
+
+void WorkerLoad::Ended(const AttemptKey& key) {
+  auto it = attempts_.find(key);
+  if (it == attempts_.end()) return;
+  const Attempt& attempt = it->second;
+  if (attempt.reported) {
+    reported_free_ = std::min(blocks_total_, reported_free_ + attempt.blocks);
+    if (attempt.generated == 0) {
+      reported_backlog_ = std::max<int64_t>(0, reported_backlog_ - attempt.demand.prompt_tokens);
+    }
+  }
+  attempts_.erase(it);
+  held_back_ = false;
+}
+
+void WorkerLoad::Refused(const AttemptKey& key, int64_t blocks_free) {
+  attempts_.erase(key);
+  reported_free_ = std::clamp<int64_t>(blocks_free, 0, blocks_total_);
+  for (auto& [other, attempt] : attempts_) attempt.reported = attempt.reported || attempt.granted;
+  held_back_ = true;
+}
+
+void WorkerLoad::Report(const pb::WorkerReport& report) {
+  reported_free_ = report.blocks_free();
+  reported_backlog_ = report.waiting_tokens();
+  for (auto& [key, attempt] : attempts_) attempt.reported = attempt.granted;
+  held_back_ = false;
+}
+
+int64_t WorkerLoad::blocks_free() const {
+  int64_t blocks = reported_free_;
+  for (const auto& [key, attempt] : attempts_) {
+    if (!attempt.reported) blocks -= attempt.blocks;
+  }
+  return blocks;
+}
+
+int64_t WorkerLoad::prompt_backlog() const {
+  int64_t tokens = reported_backlog_;
+  for (const auto& [key, attempt] : attempts_) {
+    if (!attempt.reported && attempt.generated == 0) tokens += attempt.demand.prompt_tokens;
+  }
+  return tokens;
+}
+
+int64_t WorkerLoad::answer_tokens() const {
+  int64_t tokens = 0;
+  for (const auto& [key, attempt] : attempts_) {
+    tokens += std::max(0, attempt.demand.answer_tokens - attempt.generated);
+  }
+  return tokens;
+}
+
+}  // namespace sluice::router

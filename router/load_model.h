@@ -1,0 +1,74 @@
+// How loaded each worker is: predicted at dispatch, corrected by the worker's reports. Pure.
+//
+// A burst must not go to one worker because its report is late (the report shows the past), so every dispatch is charged
+// at once. A report replaces what it can know of: the attempts that the worker had granted before. The model errs for one
+// report at most; a worker that has less room than predicted refuses, and the refusal corrects the model too.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "router/events.h"
+
+namespace sluice::router {
+
+// What one request asks of a worker. Until preemption exists the blocks for the whole answer are held from the start.
+struct Demand {
+  int prompt_tokens = 0;  // to compute
+  int answer_tokens = 0;  // at most
+  int64_t Blocks(int block_size) const {
+    return (int64_t(prompt_tokens) + answer_tokens + block_size - 1) / block_size;
+  }
+};
+
+using AttemptKey = std::pair<std::string, int>;  // request id on the wire, attempt
+
+class WorkerLoad {
+ public:
+  WorkerLoad() = default;
+  explicit WorkerLoad(const pb::WorkerInfo& info);
+
+  void Dispatched(const AttemptKey& key, const Demand& demand);
+  void Granted(const AttemptKey& key);
+  void Generated(const AttemptKey& key, int tokens);
+  void Ended(const AttemptKey& key);  // no-op for what is not here
+  // Refused for lack of room: nothing more goes there until a report, or until something ends.
+  void Refused(const AttemptKey& key, int64_t blocks_free);
+  void Report(const pb::WorkerReport& report);
+
+  int64_t blocks_total() const { return blocks_total_; }
+  int64_t blocks_free() const;      // predicted
+  int64_t prompt_backlog() const;   // prompt tokens that are not computed yet, predicted
+  int64_t answer_tokens() const;    // that may still come, at most
+  int attempts() const { return int(attempts_.size()); }
+  bool held_back() const { return held_back_; }
+
+  int block_size() const { return block_size_; }
+  int max_running() const { return max_running_; }
+  int max_step_tokens() const { return max_step_tokens_; }
+  int context_length() const { return context_length_; }
+
+ private:
+  struct Attempt {
+    Demand demand;
+    int64_t blocks = 0;
+    int generated = 0;
+    bool granted = false;
+    bool reported = false;  // the last report includes it
+  };
+
+  int64_t blocks_total_ = 0;
+  int block_size_ = 16;
+  int max_running_ = 0;
+  int max_step_tokens_ = 0;
+  int context_length_ = 0;
+
+  std::map<AttemptKey, Attempt> attempts_;
+  int64_t reported_free_ = 0;
+  int64_t reported_backlog_ = 0;
+  bool held_back_ = false;
+};
+
+}  // namespace sluice::router

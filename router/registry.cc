@@ -1,0 +1,206 @@
+#include "router/registry.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace sluice::router {
+namespace {
+
+constexpr absl::Duration kFirstBackoff = absl::Milliseconds(100);
+constexpr absl::Duration kLastBackoff = absl::Seconds(2);
+
+}  // namespace
+
+std::string RoleName(pb::Role role) {
+  switch (role) {
+    case pb::ROLE_PREFILL:
+      return "prefill";
+    case pb::ROLE_DECODE:
+      return "decode";
+    case pb::ROLE_BOTH:
+      return "both";
+    default:
+      return "unknown";
+  }
+}
+
+std::string WorkerRecord::name() const {
+  return absl::StrCat(RoleName(info.role()), " ", info.work().host(), ":", info.work().port());
+}
+
+absl::Status Registry::CheckFit(const pb::WorkerInfo& info) const {
+  const auto unfit = [](std::string what) {
+    return absl::FailedPreconditionError(absl::StrCat("INCOMPATIBLE: ", what));
+  };
+  if (info.incarnation() == 0) return unfit("the worker names no incarnation");
+  if (info.work().port() <= 0 || info.work().host().empty()) return unfit("the worker names no Work endpoint");
+  if (info.role() != pb::ROLE_BOTH) {
+    return unfit(absl::StrFormat("role %s is not served by this router; start the worker with --role both",
+                                 RoleName(info.role())));
+  }
+  const pb::Fingerprint& fingerprint = info.fingerprint();
+  if (fingerprint.protocol_version() != kProtocolVersion) {
+    return unfit(absl::StrFormat("the worker speaks protocol %d, the router %d; use binaries of one build",
+                                 fingerprint.protocol_version(), kProtocolVersion));
+  }
+  if (fingerprint.block_size() <= 0) return unfit("the worker names no block size");
+  if (!options_.model_hash.empty() && fingerprint.model_hash() != options_.model_hash) {
+    return unfit(absl::StrFormat(
+        "the worker serves model \"%s\" (hash %s), the router \"%s\" (hash %s); start both with the same --model",
+        info.model(), fingerprint.model_hash().substr(0, 12), options_.model, options_.model_hash.substr(0, 12)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Registry::Loss>> Registry::Announce(uint64_t session, const pb::WorkerInfo& info,
+                                                               absl::Time now) {
+  if (absl::Status fit = CheckFit(info); !fit.ok()) return fit;
+  std::vector<Loss> losses;
+  for (auto& [incarnation, worker] : workers_) {
+    const bool same_address = worker.info.work().host() == info.work().host() &&
+                              worker.info.work().port() == info.work().port();
+    if (incarnation != info.incarnation() && same_address && worker.state != pb::WORKER_STATE_GONE) {
+      losses.push_back(MakeGone(worker, now, "the worker was restarted"));
+    }
+  }
+  WorkerRecord& worker = workers_[info.incarnation()];
+  if (worker.state == pb::WORKER_STATE_GONE) worker = WorkerRecord();  // it was silent for a lease and is back
+  if (worker.incarnation() == 0) worker.connect_at = now;
+  worker.info = info;
+  worker.session = session;
+  worker.last_heard = now;
+  UpdateState(worker, now);
+  return losses;
+}
+
+bool Registry::Heartbeat(uint64_t session, const pb::WorkerReport& report, absl::Time now) {
+  WorkerRecord* worker = FindSession(session);
+  if (worker == nullptr) return false;
+  worker->last_heard = now;
+  const bool fresh = Report(*worker, report);
+  UpdateState(*worker, now);
+  return fresh;
+}
+
+bool Registry::Report(WorkerRecord& worker, const pb::WorkerReport& report) {
+  if (worker.report.sequence() != 0 && report.sequence() <= worker.report.sequence()) return false;
+  worker.report = report;
+  worker.draining = report.draining();
+  return true;
+}
+
+std::vector<Registry::Loss> Registry::Leaving(uint64_t session, absl::Time now) {
+  WorkerRecord* worker = FindSession(session);
+  if (worker == nullptr) return {};
+  return {MakeGone(*worker, now, "the worker shut down")};
+}
+
+void Registry::AnnounceLost(uint64_t session) {
+  if (WorkerRecord* worker = FindSession(session); worker != nullptr) {
+    worker->session = 0;
+    UpdateState(*worker, worker->last_heard);
+  }
+}
+
+void Registry::Connecting(WorkerRecord& worker, uint64_t link) {
+  worker.link = link;
+  worker.linked = false;
+  worker.connect_at = absl::InfiniteFuture();
+}
+
+WorkerRecord* Registry::LinkUp(uint64_t link) {
+  WorkerRecord* worker = FindLink(link);
+  if (worker == nullptr) return nullptr;
+  worker->linked = true;
+  worker->backoff = absl::ZeroDuration();
+  UpdateState(*worker, worker->last_heard);
+  return worker;
+}
+
+WorkerRecord* Registry::LinkDown(uint64_t link, absl::Time now) {
+  WorkerRecord* worker = FindLink(link);
+  if (worker == nullptr) return nullptr;
+  worker->link = 0;
+  worker->linked = false;
+  worker->backoff = std::clamp(2 * worker->backoff, kFirstBackoff, kLastBackoff);
+  worker->connect_at = now + worker->backoff;
+  UpdateState(*worker, now);
+  return worker;
+}
+
+Registry::Loss Registry::MakeGone(WorkerRecord& worker, absl::Time now, std::string why) {
+  Loss loss{worker.incarnation(), worker.link, worker.session, absl::StrCat(worker.name(), ": ", why)};
+  worker.state = pb::WORKER_STATE_GONE;
+  worker.gone_at = now;
+  worker.session = 0;
+  worker.link = 0;
+  worker.linked = false;
+  worker.connect_at = absl::InfiniteFuture();
+  return loss;
+}
+
+void Registry::UpdateState(WorkerRecord& worker, absl::Time now) const {
+  if (worker.state == pb::WORKER_STATE_GONE) return;
+  if (worker.session == 0 || !worker.linked || now >= SuspectAt(worker)) {
+    worker.state = pb::WORKER_STATE_SUSPECT;
+  } else {
+    worker.state = worker.draining ? pb::WORKER_STATE_DRAINING : pb::WORKER_STATE_ACTIVE;
+  }
+}
+
+std::vector<Registry::Loss> Registry::Advance(absl::Time now) {
+  std::vector<Loss> losses;
+  for (auto it = workers_.begin(); it != workers_.end();) {
+    WorkerRecord& worker = it->second;
+    if (worker.state == pb::WORKER_STATE_GONE) {
+      it = now >= worker.gone_at + options_.lease ? workers_.erase(it) : std::next(it);
+      continue;
+    }
+    UpdateState(worker, now);
+    if (now >= worker.last_heard + options_.lease) {
+      losses.push_back(MakeGone(worker, now,
+                                absl::StrFormat("no heartbeat for %s", absl::FormatDuration(now - worker.last_heard))));
+    }
+    ++it;
+  }
+  return losses;
+}
+
+absl::Time Registry::NextDeadline() const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [incarnation, worker] : workers_) {
+    if (worker.state == pb::WORKER_STATE_GONE) {
+      next = std::min(next, worker.gone_at + options_.lease);
+      continue;
+    }
+    next = std::min({next, worker.last_heard + options_.lease, worker.connect_at});
+    if (worker.state != pb::WORKER_STATE_SUSPECT) next = std::min(next, SuspectAt(worker));
+  }
+  return next;
+}
+
+WorkerRecord* Registry::Find(uint64_t incarnation) {
+  auto it = workers_.find(incarnation);
+  return it == workers_.end() ? nullptr : &it->second;
+}
+
+WorkerRecord* Registry::FindLink(uint64_t link) {
+  if (link == 0) return nullptr;
+  for (auto& [incarnation, worker] : workers_) {
+    if (worker.link == link) return &worker;
+  }
+  return nullptr;
+}
+
+WorkerRecord* Registry::FindSession(uint64_t session) {
+  if (session == 0) return nullptr;
+  for (auto& [incarnation, worker] : workers_) {
+    if (worker.session == session) return &worker;
+  }
+  return nullptr;
+}
+
+}  // namespace sluice::router

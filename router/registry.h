@@ -1,0 +1,101 @@
+// Who the workers are and whether they may get work. Pure.
+//
+//   announce ──▶ SUSPECT ──link up──▶ ACTIVE ──announce stream or heartbeats lost──▶ SUSPECT ──lease over──▶ GONE
+//                                        └──the worker's report says so──▶ DRAINING          leaving, replaced ──▶ GONE
+//
+// ACTIVE means that a request sent now can be computed: the worker is heard and its Work stream is open. An incarnation
+// is one life of a process: a new one on the same address makes the old one GONE at once. GONE workers stay listed for a
+// lease, so that people can see what happened, and are then forgotten.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "router/events.h"
+
+namespace sluice::router {
+
+inline constexpr uint32_t kProtocolVersion = 1;
+
+struct RegistryOptions {
+  std::string model_hash;  // empty: any
+  std::string model;
+  absl::Duration lease = absl::Seconds(10);
+  absl::Duration heartbeat = absl::Seconds(1);
+};
+
+struct WorkerRecord {
+  pb::WorkerInfo info;
+  pb::WorkerReport report;
+  pb::WorkerState state = pb::WORKER_STATE_SUSPECT;
+  uint64_t session = 0;  // 0: the announce stream is lost
+  absl::Time last_heard;
+  absl::Time gone_at;
+  bool draining = false;
+
+  uint64_t link = 0;   // 0: no Work stream is open or being opened
+  bool linked = false;
+  absl::Time connect_at;
+  absl::Duration backoff;
+
+  uint64_t incarnation() const { return info.incarnation(); }
+  std::string name() const;  // "decode 127.0.0.1:7001"
+};
+
+class Registry {
+ public:
+  // A worker that is GONE from now on, and why, in words for the clients it served.
+  struct Loss {
+    uint64_t incarnation = 0;
+    uint64_t link = 0;  // to be closed; 0: none
+    uint64_t session = 0;  // to be closed; 0: none
+    std::string why;
+  };
+
+  explicit Registry(const RegistryOptions& options) : options_(options) {}
+
+  // Losses: older incarnations on the same address. FAILED_PRECONDITION (INCOMPATIBLE) names what does not fit.
+  absl::StatusOr<std::vector<Loss>> Announce(uint64_t session, const pb::WorkerInfo& info, absl::Time now);
+
+  // False for a session that is not current (stale), or a report that came late.
+  bool Heartbeat(uint64_t session, const pb::WorkerReport& report, absl::Time now);
+  // A report that came over the Work stream; it does not renew the lease.
+  bool Report(WorkerRecord& worker, const pb::WorkerReport& report);
+
+  std::vector<Loss> Leaving(uint64_t session, absl::Time now);
+  void AnnounceLost(uint64_t session);
+
+  // Links. The core draws the ids; a link that the record does not know is stale and yields null.
+  void Connecting(WorkerRecord& worker, uint64_t link);
+  WorkerRecord* LinkUp(uint64_t link);
+  WorkerRecord* LinkDown(uint64_t link, absl::Time now);  // schedules the next attempt
+
+  // Moves states along as time passes.
+  std::vector<Loss> Advance(absl::Time now);
+  absl::Time NextDeadline() const;
+
+  WorkerRecord* Find(uint64_t incarnation);
+  WorkerRecord* FindLink(uint64_t link);
+  const std::map<uint64_t, WorkerRecord>& workers() const { return workers_; }
+  std::map<uint64_t, WorkerRecord>& workers() { return workers_; }
+
+ private:
+  absl::Status CheckFit(const pb::WorkerInfo& info) const;
+  Loss MakeGone(WorkerRecord& worker, absl::Time now, std::string why);
+  void UpdateState(WorkerRecord& worker, absl::Time now) const;
+  absl::Time SuspectAt(const WorkerRecord& worker) const { return worker.last_heard + 3 * options_.heartbeat; }
+  WorkerRecord* FindSession(uint64_t session);
+
+  RegistryOptions options_;
+  std::map<uint64_t, WorkerRecord> workers_;  // by incarnation; ordered, so that runs repeat
+};
+
+// "both", "prefill", "decode".
+std::string RoleName(pb::Role role);
+
+}  // namespace sluice::router

@@ -1,0 +1,272 @@
+#include "router/validate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace sluice::router {
+namespace {
+
+constexpr int kMaxLogprobs = 20;
+constexpr int kMaxStops = 16;
+constexpr int kMaxStopIds = 128;
+constexpr int kMaxStopBytes = 1024;
+constexpr int kMaxNameBytes = 256;
+constexpr int kMaxPriority = 1000;
+
+absl::Status Bad(const std::string& field, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": ", what));
+}
+
+absl::Status Unsupported(const std::string& field, const std::string& hint) {
+  return Bad(field, absl::StrCat("is not supported yet; ", hint));
+}
+
+// A number of a client in a message: short, and nan and inf as such.
+std::string Show(float value) { return absl::StrFormat("%g", value); }
+
+absl::Status CheckRange(const std::string& field, float value, bool ok, const char* allowed) {
+  return ok ? absl::OkStatus() : Bad(field, absl::StrCat("must be ", allowed, ", got ", Show(value)));
+}
+
+absl::Status CheckName(const std::string& field, const std::string& value) {
+  if (value.size() <= size_t(kMaxNameBytes)) return absl::OkStatus();
+  return Bad(field, absl::StrFormat("must have at most %d bytes, got %d", kMaxNameBytes, value.size()));
+}
+
+absl::Status CheckModel(const pb::GenerateRequest& request, const ServedModel& model) {
+  const std::string& name = request.model();
+  if (name.empty() || name == model.name) return absl::OkStatus();
+  if (std::find(model.aliases.begin(), model.aliases.end(), name) != model.aliases.end()) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrFormat("model: \"%s\" is not served here; \"%s\" is", name.substr(0, kMaxNameBytes),
+                                             model.name));
+}
+
+absl::Status CheckIds(const std::string& field, const google::protobuf::RepeatedField<int32_t>& ids, int vocab) {
+  for (int i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab) {
+      return Bad(field, absl::StrFormat("ids must be in [0, %d), got %d at position %d", vocab, ids[i], i));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FillPrompt(const pb::GenerateRequest& request, const ServedModel& model, pb::SequenceSpec& sequence) {
+  std::string field;
+  switch (request.prompt_case()) {
+    case pb::GenerateRequest::PROMPT_NOT_SET:
+      return Bad("prompt", "is missing; give text or token_ids");
+    case pb::GenerateRequest::kTokenIds: {
+      field = "token_ids.ids";
+      if (absl::Status status = CheckIds(field, request.token_ids().ids(), model.vocab); !status.ok()) return status;
+      *sequence.mutable_tokens() = request.token_ids().ids();
+      break;
+    }
+    case pb::GenerateRequest::kText: {
+      field = "text";
+      const size_t bytes = request.text().size();
+      if (bytes == 0) return Bad(field, "the prompt must not be empty");
+      // Refused before any work: not even the longest tokens could make it fit.
+      if (bytes > size_t(model.context_length) * size_t(std::max(1, model.longest_token))) {
+        return Bad(field, absl::StrFormat("the prompt of %d bytes can't fit the context of %d tokens", bytes,
+                                          model.context_length));
+      }
+      const std::vector<int32_t> ids = model.tokenizer->Encode(request.text(), engine::SpecialText::kParse);
+      sequence.mutable_tokens()->Add(ids.begin(), ids.end());
+      break;
+    }
+  }
+  const int count = sequence.tokens_size();
+  if (count == 0) return Bad(field, "the prompt must not be empty");
+  if (count >= model.context_length) {
+    return Bad(field, absl::StrFormat("the prompt has %d tokens and leaves no room for an answer in the context of %d "
+                                      "tokens; at most %d tokens are allowed",
+                                      count, model.context_length, model.context_length - 1));
+  }
+  sequence.set_num_prompt_tokens(count);
+  return absl::OkStatus();
+}
+
+// Fields that the workers can't honour yet. A default value that is spelled out is fine.
+absl::Status CheckUnsupported(const pb::GenerateRequest& request) {
+  const pb::SamplingParams& s = request.sampling();
+  if (s.has_n() && s.n() < 1) return Bad("sampling.n", absl::StrFormat("must be >= 1, got %d", s.n()));
+  if (s.has_n() && s.n() != 1) return Unsupported("sampling.n", "only 1 is allowed");
+  const float repetition = s.has_repetition_penalty() ? s.repetition_penalty() : 1.0f;
+  if (absl::Status status = CheckRange("sampling.repetition_penalty", repetition,
+                                       std::isfinite(repetition) && repetition > 0, "a finite number > 0");
+      !status.ok()) {
+    return status;
+  }
+  if (repetition != 1.0f) return Unsupported("sampling.repetition_penalty", "only 1 is allowed");
+  const std::pair<const char*, float> penalties[] = {{"sampling.presence_penalty", s.presence_penalty()},
+                                                     {"sampling.frequency_penalty", s.frequency_penalty()}};
+  for (const auto& [field, value] : penalties) {
+    if (absl::Status status = CheckRange(field, value, value >= -2 && value <= 2, "in [-2, 2]"); !status.ok()) {
+      return status;
+    }
+    if (value != 0) return Unsupported(field, "only 0 is allowed");
+  }
+  if (!s.logit_bias().empty()) return Unsupported("sampling.logit_bias", "leave it out");
+  if (s.has_prompt_logprobs()) return Unsupported("sampling.prompt_logprobs", "leave it out");
+  if (!request.adapter().empty()) return Unsupported("adapter", "leave it out");
+  if (!request.task().empty() && request.task() != "generate") {
+    return Bad("task", "must be \"generate\" or empty");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FillSampling(const pb::SamplingParams& in, const ServedModel& model, pb::SamplingParams& out) {
+  const float temperature = in.temperature();
+  const float top_p = in.has_top_p() ? in.top_p() : 1.0f;
+  const float min_p = in.min_p();
+  const absl::Status checks[] = {
+      CheckRange("sampling.temperature", temperature, std::isfinite(temperature) && temperature >= 0,
+                 "a finite number >= 0"),
+      CheckRange("sampling.top_p", top_p, top_p > 0 && top_p <= 1, "in (0, 1]"),
+      CheckRange("sampling.min_p", min_p, min_p >= 0 && min_p <= 1, "in [0, 1]"),
+  };
+  for (const absl::Status& status : checks) {
+    if (!status.ok()) return status;
+  }
+  if (in.top_k() < -1) {
+    return Bad("sampling.top_k", absl::StrFormat("must be >= -1 (0 and -1 mean all), got %d", in.top_k()));
+  }
+  if (in.has_logprobs() && (in.logprobs() < 0 || in.logprobs() > kMaxLogprobs)) {
+    return Bad("sampling.logprobs", absl::StrFormat("must be in [0, %d], got %d", kMaxLogprobs, in.logprobs()));
+  }
+  if (in.stop_token_ids_size() > kMaxStopIds) {
+    return Bad("sampling.stop_token_ids",
+               absl::StrFormat("at most %d are allowed, got %d", kMaxStopIds, in.stop_token_ids_size()));
+  }
+  if (absl::Status status = CheckIds("sampling.stop_token_ids", in.stop_token_ids(), model.vocab); !status.ok()) {
+    return status;
+  }
+  out.set_temperature(temperature);
+  out.set_top_p(top_p);
+  out.set_top_k(std::max(0, in.top_k()));
+  out.set_min_p(min_p);
+  out.set_repetition_penalty(1.0f);
+  out.set_presence_penalty(0.0f);
+  out.set_frequency_penalty(0.0f);
+  if (in.has_logprobs()) out.set_logprobs(in.logprobs());
+  out.set_ignore_eos(in.ignore_eos());
+  *out.mutable_stop_token_ids() = in.stop_token_ids();
+  out.set_n(1);
+  return absl::OkStatus();
+}
+
+// REQUIRES: the prompt leaves room for at least one token.
+absl::Status FillLengths(const pb::SamplingParams& in, const ServedModel& model, int capacity, int prompt,
+                         pb::SamplingParams& out) {
+  const int room = model.context_length - prompt;
+  int max_tokens = room;
+  if (in.has_max_tokens()) {
+    max_tokens = in.max_tokens();
+    if (max_tokens < 1) return Bad("sampling.max_tokens", absl::StrFormat("must be >= 1, got %d", max_tokens));
+    if (max_tokens > room) {
+      return Bad("sampling.max_tokens",
+                 absl::StrFormat("prompt (%d tokens) + max_tokens (%d) is more than the context of %d tokens; at most "
+                                 "%d are allowed for this prompt",
+                                 prompt, max_tokens, model.context_length, room));
+    }
+  } else if (capacity > prompt) {
+    max_tokens = std::min(room, capacity - prompt);
+  }
+  const int min_tokens = in.min_tokens();
+  if (min_tokens < 0) return Bad("sampling.min_tokens", absl::StrFormat("must be >= 0, got %d", min_tokens));
+  if (min_tokens > max_tokens) {
+    return Bad("sampling.min_tokens",
+               absl::StrFormat("must be at most max_tokens (%d), got %d", max_tokens, min_tokens));
+  }
+  out.set_max_tokens(max_tokens);
+  out.set_min_tokens(min_tokens);
+  return absl::OkStatus();
+}
+
+absl::Status FillStops(const pb::SamplingParams& in, std::vector<std::string>& stops) {
+  if (in.stop_size() > kMaxStops) {
+    return Bad("sampling.stop", absl::StrFormat("at most %d strings are allowed, got %d", kMaxStops, in.stop_size()));
+  }
+  for (const std::string& stop : in.stop()) {
+    if (stop.empty()) return Bad("sampling.stop", "strings must not be empty");
+    if (stop.size() > size_t(kMaxStopBytes)) {
+      return Bad("sampling.stop",
+                 absl::StrFormat("strings must have at most %d bytes, got %d", kMaxStopBytes, stop.size()));
+    }
+    stops.push_back(stop);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FillRest(const pb::GenerateRequest& request, ValidRequest& valid) {
+  const std::pair<const char*, const std::string*> names[] = {
+      {"request_id", &request.request_id()}, {"tenant", &request.tenant()}, {"cache_salt", &request.cache_salt()}};
+  for (const auto& [field, value] : names) {
+    if (absl::Status status = CheckName(field, *value); !status.ok()) return status;
+  }
+  if (request.priority() < -kMaxPriority || request.priority() > kMaxPriority) {
+    return Bad("priority",
+               absl::StrFormat("must be in [%d, %d], got %d", -kMaxPriority, kMaxPriority, request.priority()));
+  }
+  if (request.has_timeout_ms()) {
+    if (request.timeout_ms() <= 0) {
+      return Bad("timeout_ms", absl::StrFormat("must be > 0, got %d", request.timeout_ms()));
+    }
+    valid.timeout = absl::Milliseconds(request.timeout_ms());
+  }
+  pb::SequenceSpec& sequence = valid.sequence;
+  sequence.set_task("generate");
+  sequence.set_priority(request.priority());
+  sequence.set_tenant(request.tenant());
+  sequence.set_cache_salt(request.cache_salt());
+  if (request.has_trace()) *sequence.mutable_trace() = request.trace();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+ServedModel Describe(const engine::ModelFile& file, const engine::Tokenizer& tokenizer, const std::string& path) {
+  ServedModel model;
+  const std::string base = path.substr(path.find_last_of('/') + 1);
+  model.name = file.config().name.empty() ? base : file.config().name;
+  model.aliases = {path, base};
+  model.context_length = file.config().context_length;
+  model.vocab = file.config().vocab;
+  model.eos_ids = file.tokenizer().eog_ids;
+  model.tokenizer = &tokenizer;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    model.longest_token = std::max(model.longest_token, int(tokenizer.TokenBytes(id).size()));
+  }
+  // Names of control tokens count as text too.
+  for (const std::string& token : file.tokenizer().tokens) {
+    model.longest_token = std::max(model.longest_token, int(token.size()));
+  }
+  return model;
+}
+
+absl::StatusOr<ValidRequest> Validate(const pb::GenerateRequest& request, const ServedModel& model, int capacity,
+                                      uint64_t draw) {
+  ValidRequest valid;
+  const pb::SamplingParams& in = request.sampling();
+  pb::SamplingParams& out = *valid.sequence.mutable_sampling();
+  if (absl::Status s = CheckModel(request, model); !s.ok()) return s;
+  if (absl::Status s = CheckUnsupported(request); !s.ok()) return s;
+  if (absl::Status s = FillSampling(in, model, out); !s.ok()) return s;
+  if (absl::Status s = FillStops(in, valid.stop); !s.ok()) return s;
+  if (absl::Status s = FillRest(request, valid); !s.ok()) return s;
+  if (absl::Status s = FillPrompt(request, model, valid.sequence); !s.ok()) return s;
+  if (absl::Status s = FillLengths(in, model, capacity, valid.sequence.num_prompt_tokens(), out); !s.ok()) return s;
+  out.set_seed(in.has_seed() ? in.seed() : draw);
+  valid.sequence.set_model(model.name);
+  valid.sequence.mutable_eos_token_ids()->Add(model.eos_ids.begin(), model.eos_ids.end());
+  valid.request_id = request.request_id().empty() ? absl::StrFormat("gen-%016x", draw) : request.request_id();
+  return valid;
+}
+
+}  // namespace sluice::router

@@ -1,0 +1,47 @@
+// From what a client sent to what a worker computes: every check of the public API, every default. Pure.
+//
+// A refusal is one INVALID_ARGUMENT that reads "field: what is wrong and what is allowed" (NOT_FOUND for a model that is
+// not served). What passes is complete: no default is left to the worker, the seed and the end-of-sequence ids are in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "engine/files/model_file.h"
+#include "engine/text/tokenizer.h"
+#include "proto/worker.pb.h"
+
+namespace sluice::router {
+
+namespace pb = ::sluice::v1;
+
+// What the router knows of the model. The tokenizer must outlive it.
+struct ServedModel {
+  std::string name;                  // as responses call it
+  std::vector<std::string> aliases;  // further names that requests may use
+  int context_length = 0;
+  int vocab = 0;
+  std::vector<int32_t> eos_ids;
+  int longest_token = 0;             // bytes
+  const engine::Tokenizer* tokenizer = nullptr;
+};
+
+// `aliases`: the path and the file name, so that what was typed for --model works here too.
+ServedModel Describe(const engine::ModelFile& file, const engine::Tokenizer& tokenizer, const std::string& path);
+
+struct ValidRequest {
+  std::string request_id;
+  pb::SequenceSpec sequence;
+  std::vector<std::string> stop;
+  absl::Duration timeout = absl::InfiniteDuration();
+};
+
+// capacity: the longest sequence that some live worker can hold, where that is known (> 0); it bounds only the default of
+// max_tokens. draw: a fresh random number, for the seed and the id that the client did not give.
+absl::StatusOr<ValidRequest> Validate(const pb::GenerateRequest& request, const ServedModel& model, int capacity,
+                                      uint64_t draw);
+
+}  // namespace sluice::router
