@@ -34,7 +34,8 @@ ANYTHING = ("tests", "bench")
 # Pure classes: time and randomness come in as arguments.
 PURE = [
     "engine/block_pool", "engine/scheduler", "engine/sequence", "engine/sampler", "engine/keyed_random",
-    "engine/text/*", "kvtransfer/lease_table", "worker/worker_core", "router/registry", "router/queue",
+    "engine/text/*", "kvtransfer/lease_table", "kvtransfer/checksum", "kvtransfer/piece_copy", "kvtransfer/sender",
+    "kvtransfer/receiver", "worker/worker_core", "router/registry", "router/queue",
     "router/load_model", "router/policy", "router/request", "router/core", "router/validate", "router/answer_stream",
 ]
 IMPURE = re.compile(

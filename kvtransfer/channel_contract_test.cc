@@ -1,0 +1,225 @@
+// What kvtransfer/channel.h promises, for every channel.
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "kvtransfer/channel.h"
+#include "kvtransfer/loopback_channel.h"
+#include "kvtransfer/shm_channel.h"
+
+namespace sluice::kvtransfer {
+namespace {
+
+// Collects arrivals from the channel's thread.
+class Arrivals {
+ public:
+  ArrivalCallback callback() {
+    return [this](uint64_t sequence) {
+      absl::MutexLock lock(&mutex_);
+      seen_.push_back(sequence);
+    };
+  }
+  std::vector<uint64_t> WaitFor(size_t count) {
+    absl::MutexLock lock(&mutex_);
+    const auto enough = [this, count]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return seen_.size() >= count; };
+    mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Seconds(20));
+    return seen_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<uint64_t> seen_;
+};
+
+struct Ends {
+  std::unique_ptr<SendChannel> sender;
+  std::unique_ptr<ReceiveChannel> receiver;
+};
+
+Ends NewLoopback(const ChannelLimits& limits, ArrivalCallback on_arrival) {
+  LoopbackPair pair = NewLoopbackChannel(limits, std::move(on_arrival));
+  return {std::move(pair.sender), std::move(pair.receiver)};
+}
+
+Ends NewShm(const ChannelLimits& limits, ArrivalCallback on_arrival) {
+  auto receiver = NewShmReceiver(limits, std::move(on_arrival));
+  EXPECT_TRUE(receiver.ok()) << receiver.status();
+  auto sender = ConnectShmSender(receiver->endpoint, absl::Seconds(20));
+  EXPECT_TRUE(sender.ok()) << sender.status();
+  return {std::move(*sender), std::move(receiver->channel)};
+}
+
+struct Medium {
+  const char* name;
+  std::function<Ends(const ChannelLimits&, ArrivalCallback)> make;
+};
+
+class ChannelContract : public testing::TestWithParam<Medium> {
+ protected:
+  Ends Make(const ChannelLimits& limits = {4, 1000}) { return GetParam().make(limits, arrivals_.callback()); }
+  Arrivals arrivals_;
+};
+
+void Fill(std::span<std::byte> bytes, uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  for (auto& b : bytes) b = std::byte(rng());
+}
+
+void ExpectFilled(std::span<const std::byte> bytes, uint64_t seed) {
+  std::vector<std::byte> want(bytes.size());
+  Fill(want, seed);
+  ASSERT_TRUE(std::equal(bytes.begin(), bytes.end(), want.begin())) << "piece " << seed;
+}
+
+TEST_P(ChannelContract, BytesArriveInOrderAndWhole) {
+  Ends ends = Make();
+  const size_t sizes[] = {1, 0, 999, 1000, 7, 64, 4, 1000, 13, 512};
+  for (uint64_t s = 0; s < 10; ++s) {
+    ASSERT_TRUE(ends.receiver->PostReceive(s, sizes[s]).ok());
+    EXPECT_EQ(ends.receiver->View(s).status().code(), absl::StatusCode::kNotFound) << "nothing has arrived";
+    auto buffer = ends.sender->Buffer(s, sizes[s]);
+    ASSERT_TRUE(buffer.ok()) << buffer.status();
+    ASSERT_EQ(buffer->size(), sizes[s]);
+    Fill(*buffer, s);
+    ASSERT_TRUE(ends.sender->Send(s).ok());
+    ASSERT_EQ(arrivals_.WaitFor(s + 1).size(), s + 1);
+    EXPECT_EQ(arrivals_.WaitFor(s + 1).back(), s);
+    auto view = ends.receiver->View(s);
+    ASSERT_TRUE(view.ok()) << view.status();
+    ASSERT_EQ(view->size(), sizes[s]);
+    ExpectFilled(*view, s);
+    ends.receiver->Release(s);
+  }
+}
+
+// Buffers are released in any order; those still in use keep their bytes. Crosses the size of every ring inside.
+TEST_P(ChannelContract, SlotsAreReusedInAnyOrder) {
+  Ends ends = Make({3, 4096});
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 rng(seed);
+  std::vector<std::pair<uint64_t, size_t>> held;
+  for (uint64_t s = 0; s < 500; ++s) {
+    while (held.size() == 3 || (!held.empty() && rng() % 3 == 0)) {
+      const size_t i = rng() % held.size();
+      auto view = ends.receiver->View(held[i].first);
+      ASSERT_TRUE(view.ok());
+      ASSERT_EQ(view->size(), held[i].second);
+      ExpectFilled(*view, held[i].first);
+      ends.receiver->Release(held[i].first);
+      held.erase(held.begin() + long(i));
+    }
+    const size_t bytes = rng() % 4097;
+    ASSERT_TRUE(ends.receiver->PostReceive(s, bytes).ok());
+    auto buffer = ends.sender->Buffer(s, bytes);
+    ASSERT_TRUE(buffer.ok()) << buffer.status();
+    Fill(*buffer, s);
+    ASSERT_TRUE(ends.sender->Send(s).ok());
+    ASSERT_EQ(arrivals_.WaitFor(s + 1).size(), s + 1);
+    held.emplace_back(s, bytes);
+  }
+}
+
+TEST_P(ChannelContract, RefusesWhatWasNotGranted) {
+  Ends ends = Make({2, 100});
+  EXPECT_FALSE(ends.receiver->PostReceive(1, 10).ok()) << "out of order";
+  EXPECT_FALSE(ends.receiver->PostReceive(0, 101).ok()) << "too large";
+  EXPECT_FALSE(ends.sender->Buffer(0, 10).ok()) << "not posted";
+  ASSERT_TRUE(ends.receiver->PostReceive(0, 10).ok());
+  ASSERT_TRUE(ends.receiver->PostReceive(1, 10).ok());
+  EXPECT_FALSE(ends.receiver->PostReceive(2, 10).ok()) << "beyond the window";
+  EXPECT_FALSE(ends.sender->Buffer(1, 10).ok()) << "out of order";
+  EXPECT_FALSE(ends.sender->Send(1).ok()) << "out of order";
+  EXPECT_TRUE(ends.sender->Buffer(0, 10).ok());
+}
+
+TEST_P(ChannelContract, ClosingEitherEndFailsTheOther) {
+  for (const bool close_sender : {true, false}) {
+    Ends ends = Make();
+    ASSERT_TRUE(ends.receiver->PostReceive(0, 10).ok());
+    if (close_sender) {
+      ends.sender->Close();
+    } else {
+      ends.receiver.reset();
+    }
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    const auto other = [&] { return close_sender ? ends.receiver->status() : ends.sender->status(); };
+    while (other().ok() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_EQ(other().code(), absl::StatusCode::kUnavailable);
+    EXPECT_FALSE(ends.sender->Buffer(0, 10).ok());
+    EXPECT_FALSE(ends.sender->Send(0).ok());
+    if (close_sender) {
+      EXPECT_FALSE(ends.receiver->PostReceive(1, 10).ok());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ChannelContract, testing::Values(Medium{"loopback", NewLoopback}, Medium{"shm", NewShm}),
+                         [](const auto& test) { return test.param.name; });
+
+// A killed sender: what it sent before counts, then the receiver hears of it.
+TEST(ShmChannel, PeerProcessDies) {
+  Arrivals arrivals;
+  auto receiver = NewShmReceiver({2, 1000}, arrivals.callback());
+  ASSERT_TRUE(receiver.ok());
+  ASSERT_TRUE(receiver->channel->PostReceive(0, 1000).ok());
+  ASSERT_TRUE(receiver->channel->PostReceive(1, 1000).ok());
+  const pid_t child = fork();
+  if (child == 0) {
+    auto sender = ConnectShmSender(receiver->endpoint, absl::Seconds(20));
+    if (!sender.ok()) _exit(1);
+    auto buffer = (*sender)->Buffer(0, 1000);
+    if (!buffer.ok()) _exit(2);
+    std::memset(buffer->data(), 42, buffer->size());
+    if (!(*sender)->Send(0).ok()) _exit(3);
+    kill(getpid(), SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status)) << "the fault must have happened: exit " << WEXITSTATUS(status);
+  EXPECT_EQ(arrivals.WaitFor(1).size(), 1u);
+  auto view = receiver->channel->View(0);
+  ASSERT_TRUE(view.ok());
+  EXPECT_EQ((*view)[999], std::byte(42));
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (receiver->channel->status().ok() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(receiver->channel->status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(ShmChannel, StrayConnectionChangesNothing) {
+  Arrivals arrivals;
+  auto receiver = NewShmReceiver({2, 100}, arrivals.callback());
+  ASSERT_TRUE(receiver.ok());
+  std::string wrong_token = receiver->endpoint;
+  wrong_token.back() ^= 1;
+  EXPECT_FALSE(ConnectShmSender(wrong_token, absl::Seconds(20)).ok());
+  auto sender = ConnectShmSender(receiver->endpoint, absl::Seconds(20));
+  ASSERT_TRUE(sender.ok()) << sender.status();
+  EXPECT_FALSE(ConnectShmSender(receiver->endpoint, absl::Seconds(1)).ok()) << "one sender only";
+  ASSERT_TRUE(receiver->channel->PostReceive(0, 3).ok());
+  ASSERT_TRUE((*sender)->Buffer(0, 3).ok());
+  ASSERT_TRUE((*sender)->Send(0).ok());
+  EXPECT_EQ(arrivals.WaitFor(1).size(), 1u);
+}
+
+TEST(ShmChannel, BadEndpointsAreRefused) {
+  EXPECT_EQ(ConnectShmSender("", absl::Seconds(1)).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ConnectShmSender(std::string(48, 'x'), absl::Seconds(1)).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(NewShmReceiver({0, 100}, [](uint64_t) {}).ok());
+  EXPECT_FALSE(NewShmReceiver({65, 100}, [](uint64_t) {}).ok());
+}
+
+}  // namespace
+}  // namespace sluice::kvtransfer
