@@ -1,0 +1,71 @@
+// The phases of kernels/backend.h on the CPU: each is a few parallel runs of the kernels over rows, columns or heads.
+// Phases run when they are issued; Finish has nothing to wait for.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/cpu_storage.h"
+#include "kernels/cpu/host_memory.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/step_plan.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace sluice::kernels::cpu {
+
+class CpuContext final : public Context {
+ public:
+  static absl::StatusOr<std::unique_ptr<CpuContext>> Create(const ContextLimits& limits, const KernelTable& kernels,
+                                                            int threads);
+
+  absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols) override;
+  void BeginStep(const StepBatch& batch, const KvLayout& layout) override;
+  void Embed(const EmbedParams& p) override;
+  void NormQkv(const NormQkvParams& p) override;
+  void RopeKv(const RopeKvParams& p) override;
+  void Attention(const AttentionParams& p) override;
+  void Output(const OutputParams& p) override;
+  void Mlp(const MlpParams& p) override;
+  void Head(const HeadParams& p) override;
+  absl::Status Finish() override { return absl::OkStatus(); }
+
+  bool BeginCapture(int) override { return false; }
+  void EndCapture() override {}
+  bool Replay(int) override { return false; }
+
+ private:
+  // One matrix product of a run: columns [0, w->rows()).
+  struct Product {
+    const CpuWeight* w;
+    const CpuWeight* bias;  // or null
+    float* y;
+    int64_t ldy;
+  };
+
+  CpuContext(const ContextLimits& limits, const KernelTable& kernels, int threads);
+
+  int rows() const { return plan_.batch().rows(); }
+  // Scratch of each thread holds a weight tile of `cols` and an attention item of `head_dim`.
+  absl::Status GrowThreadScratch(int64_t cols, int64_t head_dim);
+  float* tile(int thread) const { return thread_scratch_[size_t(thread)].floats(); }
+
+  // normed_[i] = norm(x[row_of(i)]) * weight
+  template <class RowOf>
+  void Normalize(int count, RowOf row_of, const Activation* x, const Weight* norm, float eps);
+  MatmulArgs Args(const Product& product, const float* x, int64_t ldx, int64_t count, bool accumulate,
+                  int thread) const;
+  void Matmul(const Product& product, const float* x, int64_t ldx, int64_t count, bool accumulate);
+
+  const ContextLimits limits_;
+  const KernelTable& kernels_;
+  ThreadPool pool_;
+  StepPlan plan_;
+  int64_t scratch_cols_ = 0, scratch_head_dim_ = 0;
+  std::vector<HostMemory> thread_scratch_;  // [threads]: a weight tile, or an attention item
+  ScratchRows normed_;                      // [max_rows][max_hidden]
+  ScratchRows gate_;                        // [max_rows][max_ffn]
+  ScratchRows up_;                          // [max_rows][max_ffn]
+};
+
+}  // namespace sluice::kernels::cpu

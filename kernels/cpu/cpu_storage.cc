@@ -1,0 +1,93 @@
+#include "kernels/cpu/cpu_storage.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+#include "kernels/dequant.h"
+
+namespace sluice::kernels::cpu {
+
+CpuWeight::CpuWeight(const HostTensor& tensor)
+    : Weight(tensor.rows, tensor.cols), tensor_(tensor), row_bytes_(int64_t(RowBytes(tensor.type, tensor.cols))) {
+  if (tensor.rows == 1) {
+    vector_.resize(size_t(tensor.cols));
+    DequantizeRow(tensor.type, tensor.data, tensor.cols, vector_.data());
+  }
+}
+
+absl::StatusOr<std::unique_ptr<CpuWeight>> CpuWeight::Pack(const HostTensor& t) {
+  const DTypeInfo& info = Info(t.type);
+  if (t.data == nullptr || t.rows <= 0 || t.cols <= 0) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor of ", t.rows, " x ", t.cols, " holds nothing"));
+  }
+  if (t.cols % info.block_elements != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("rows of ", t.cols, " elements are not whole ",
+                                                   std::string(info.name), " blocks of ", info.block_elements));
+  }
+  return std::unique_ptr<CpuWeight>(new CpuWeight(t));
+}
+
+const float* CpuWeight::f32_row(int64_t i) const {
+  if (!vector_.empty()) return vector_.data();
+  CHECK(type() == DType::kF32) << "a table that is not F32";
+  CHECK(reinterpret_cast<uintptr_t>(tensor_.data) % alignof(float) == 0) << "a table that is not aligned";
+  return reinterpret_cast<const float*>(row(i));
+}
+
+absl::StatusOr<std::unique_ptr<CpuActivation>> CpuActivation::Create(int max_rows, int cols) {
+  const size_t bytes = size_t(max_rows) * PadRow(cols) * sizeof(float);
+  auto memory = HostMemory::Map(bytes);
+  if (!memory) return absl::ResourceExhaustedError(absl::StrCat("no memory for an activation of ", bytes, " bytes"));
+  return std::unique_ptr<CpuActivation>(new CpuActivation(cols, std::move(*memory)));
+}
+
+absl::StatusOr<ScratchRows> ScratchRows::Create(int max_rows, int max_cols) {
+  ScratchRows scratch;
+  scratch.max_cols_ = max_cols;
+  const size_t bytes = size_t(max_rows) * size_t(PadRow(max_cols)) * sizeof(float);
+  auto memory = HostMemory::Map(bytes);
+  if (!memory) return absl::ResourceExhaustedError(absl::StrCat("no memory for scratch rows of ", bytes, " bytes"));
+  scratch.memory_ = std::move(*memory);
+  return scratch;
+}
+
+void ScratchRows::Use(int64_t rows, int64_t cols) {
+  CHECK_LE(cols, max_cols_) << "wider than ContextLimits says";
+  cols_ = cols;
+  if (cols == ld()) return;
+  for (int64_t i = 0; i < rows; ++i) std::fill(row(i) + cols, row(i) + ld(), 0.0f);
+}
+
+absl::StatusOr<std::unique_ptr<CpuKvPool>> CpuKvPool::Create(const KvLayout& l, int num_blocks) {
+  if (l.dtype != KvDType::kF32) return absl::InvalidArgumentError("the f32 CPU backend stores KV as f32 only");
+  if (l.num_layers <= 0 || l.num_kv_heads <= 0 || l.head_dim <= 0 || l.block_size <= 0 || num_blocks <= 0) {
+    return absl::InvalidArgumentError(absl::StrCat("KV pool of ", l.num_layers, " layers, ", l.num_kv_heads,
+                                                   " heads of ", l.head_dim, ", ", num_blocks, " blocks of ",
+                                                   l.block_size, " tokens: all must be positive"));
+  }
+  // In floating point, as an absurd request may overflow 64 bits.
+  const double asked = double(l.num_layers) * num_blocks * 2.0 * l.num_kv_heads * l.block_size * l.head_dim * 4.0;
+  std::optional<HostMemory> memory;
+  constexpr size_t kLine = 64;
+  const size_t layer_stride = (size_t(num_blocks) * l.block_bytes() + kLine - 1) / kLine * kLine;
+  if (asked < 1e15) memory = HostMemory::Map(size_t(l.num_layers) * layer_stride);
+  if (!memory) {
+    return absl::ResourceExhaustedError(absl::StrCat("cannot get ", uint64_t(asked < 1e19 ? asked : 1e19),
+                                                     " bytes for a KV pool of ", num_blocks,
+                                                     " blocks; ask for fewer blocks"));
+  }
+  return std::unique_ptr<CpuKvPool>(new CpuKvPool(l, num_blocks, layer_stride, std::move(*memory)));
+}
+
+void CpuKvPool::CopyBlock(int from, int to) {
+  const size_t bytes = layout().block_bytes();
+  for (int layer = 0; layer < layout().num_layers; ++layer) {
+    std::byte* base = static_cast<std::byte*>(layer_data(layer));
+    std::memcpy(base + size_t(to) * bytes, base + size_t(from) * bytes, bytes);
+  }
+}
+
+}  // namespace sluice::kernels::cpu

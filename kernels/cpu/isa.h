@@ -1,0 +1,22 @@
+// Which kernels this CPU can run. See cpu_backend.h for the public question.
+#pragma once
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/kernel_table.h"
+
+namespace sluice::kernels::cpu {
+
+// What ResolveCpuIsa decides on, apart from the machine: pure, for tests.
+struct CpuFeatures {
+  bool fma_avx2_f16c = false;  // with the operating system saving the registers
+  bool avx512 = false;         // F, BW, VL and DQ, likewise
+};
+CpuFeatures DetectCpu();
+
+// `env` is the value of SLUICE_CPU_ISA, null if unset; it decides for kAuto only.
+absl::StatusOr<CpuIsa> ChooseIsa(CpuIsa asked, const CpuFeatures& cpu, const char* env);
+
+// REQUIRES: isa is not kAuto.
+const KernelTable& KernelsFor(CpuIsa isa);
+
+}  // namespace sluice::kernels::cpu
