@@ -1,0 +1,153 @@
+#include "worker/engine_loop.h"
+
+#include <utility>
+
+#include "glog/logging.h"
+#include "worker/error_info.h"
+#include "worker/monotonic_clock.h"
+
+namespace sluice::worker {
+namespace {
+
+constexpr double kStepAverageWeight = 0.1;
+
+}  // namespace
+
+EngineLoop::EngineLoop(const EngineLoopOptions& options, EnginePort& engine, ReportBoard& board)
+    : options_(options), board_(board), core_(options.core, engine) {
+  board_.Publish(core_.Report());
+}
+
+EngineLoop::~EngineLoop() {
+  Stop(MakeError(v1::DRAINING_WORKER, "the worker is shutting down"), absl::ZeroDuration());
+  if (thread_.joinable()) thread_.join();
+}
+
+void EngineLoop::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+StreamId EngineLoop::OpenStream(std::shared_ptr<StreamSink> sink) {
+  absl::MutexLock lock(&mutex_);
+  const StreamId id = next_stream_++;
+  if (!ended_) mailbox_.push_back({id, MonotonicNow(), Opened{std::move(sink)}});
+  return id;
+}
+
+void EngineLoop::Post(StreamId stream, v1::RouterMessage message) {
+  Enqueue({stream, MonotonicNow(), std::move(message)});
+}
+
+void EngineLoop::EndStream(StreamId stream) {
+  Enqueue({stream, MonotonicNow(), Ended{}});
+}
+
+void EngineLoop::Drain() {
+  Enqueue({0, MonotonicNow(), DrainAll{}});
+}
+
+void EngineLoop::Enqueue(Command command) {
+  absl::MutexLock lock(&mutex_);
+  if (ended_) return;
+  mailbox_.push_back(std::move(command));
+}
+
+bool EngineLoop::Stop(const v1::ErrorInfo& error, absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  if (!thread_.joinable()) return true;
+  if (!stopping_) stop_error_ = error;
+  stopping_ = true;
+  return mutex_.AwaitWithTimeout(absl::Condition(&ended_), timeout);
+}
+
+void EngineLoop::Run() {
+  absl::Status status = absl::OkStatus();
+  while (status.ok()) {
+    Handle(WaitForWork());
+    core_.Tick(MonotonicNow());
+    Flush();  // answers do not wait for the step
+    {
+      absl::MutexLock lock(&mutex_);
+      if (stopping_) break;
+    }
+    if (!core_.has_work()) continue;
+    status = TimedStep();
+    if (status.ok()) Flush();
+  }
+  v1::ErrorInfo error = MakeError(v1::INTERNAL_ERROR, std::string(status.message()));
+  if (status.ok()) {
+    absl::MutexLock lock(&mutex_);
+    error = stop_error_;
+  }
+  CloseAll(error);
+  if (!status.ok() && options_.on_engine_error) options_.on_engine_error(status);
+  absl::MutexLock lock(&mutex_);
+  ended_ = true;
+  mailbox_.clear();
+}
+
+std::vector<EngineLoop::Command> EngineLoop::WaitForWork() {
+  std::vector<Command> taken;
+  absl::MutexLock lock(&mutex_);
+  if (!core_.has_work() && !WorkIsWaiting()) {
+    mutex_.AwaitWithTimeout(absl::Condition(this, &EngineLoop::WorkIsWaiting), core_.NextTimer() - MonotonicNow());
+  }
+  taken.swap(mailbox_);
+  return taken;
+}
+
+void EngineLoop::Handle(std::vector<Command> commands) {
+  std::unordered_map<StreamId, size_t> consumed;
+  for (Command& command : commands) {
+    if (auto* opened = std::get_if<Opened>(&command.what)) {
+      sinks_[command.stream] = std::move(opened->sink);
+    } else if (auto* message = std::get_if<v1::RouterMessage>(&command.what)) {
+      core_.OnMessage(command.stream, *message, command.received);
+      ++consumed[command.stream];
+    } else if (std::holds_alternative<Ended>(command.what)) {
+      core_.OnStreamEnd(command.stream);
+      sinks_.erase(command.stream);
+    } else {
+      if (!core_.draining()) LOG(INFO) << "draining: new requests are refused, running ones finish";
+      core_.Drain();
+    }
+  }
+  for (const auto& [stream, count] : consumed) {
+    if (auto it = sinks_.find(stream); it != sinks_.end()) it->second->Consumed(count);
+  }
+}
+
+absl::Status EngineLoop::TimedStep() {
+  const absl::Time begin = MonotonicNow();
+  absl::Status status = core_.Step();
+  const double ms = absl::ToDoubleMilliseconds(MonotonicNow() - begin);
+  step_ms_ = step_ms_ == 0 ? ms : step_ms_ + kStepAverageWeight * (ms - step_ms_);
+  return status;
+}
+
+void EngineLoop::Flush() {
+  v1::WorkerReport report = core_.Report();
+  report.set_step_ms(step_ms_);
+  board_.Publish(std::move(report));
+  for (Outgoing& outgoing : core_.TakeOutgoing()) {
+    auto it = sinks_.find(outgoing.stream);
+    if (it == sinks_.end()) continue;
+    if (outgoing.message.has_report()) *outgoing.message.mutable_report() = board_.Take();
+    if (outgoing.message.ByteSizeLong() > 0) it->second->Send(std::move(outgoing.message));
+    if (outgoing.close) {
+      LOG(WARNING) << "closing a Work stream: " << outgoing.close->message();
+      it->second->Close(*outgoing.close);
+    }
+  }
+}
+
+void EngineLoop::CloseAll(const v1::ErrorInfo& error) {
+  core_.FailAll(error);
+  Flush();
+  for (auto& [stream, sink] : sinks_) {
+    sink->Close(absl::Status(static_cast<absl::StatusCode>(error.code()), error.message()));
+  }
+  sinks_.clear();
+}
+
+}  // namespace sluice::worker

@@ -1,0 +1,101 @@
+// The one engine thread of a worker: takes what the streams brought, lets the core answer it, steps the engine, hands
+// the events to the streams. Everybody else only posts; no call here waits for a step.
+//
+//   streams --Post--> mailbox --> core --> engine step --> core --> StreamSink::Send
+//
+// The mailbox is bounded by its senders: a stream is told by Consumed how much of it was taken.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "proto/worker.pb.h"
+#include "worker/engine_port.h"
+#include "worker/report_board.h"
+#include "worker/worker_core.h"
+
+namespace sluice::worker {
+
+// A Work stream as the engine thread sees it. Calls never block and may come after the stream is over.
+class StreamSink {
+ public:
+  virtual ~StreamSink() = default;
+  virtual void Send(v1::WorkerMessage message) = 0;
+  virtual void Close(const absl::Status& status) = 0;  // after what was sent before
+  virtual void Consumed(size_t messages) = 0;
+};
+
+struct EngineLoopOptions {
+  CoreOptions core;
+  // Called on the engine thread when the engine failed; the loop is over then.
+  std::function<void(const absl::Status&)> on_engine_error;
+};
+
+class EngineLoop {
+ public:
+  // `engine` and `board` must outlive the loop.
+  EngineLoop(const EngineLoopOptions& options, EnginePort& engine, ReportBoard& board);
+  ~EngineLoop();  // stops and joins
+
+  void Start();
+
+  // The loop keeps the sink until EndStream. One EndStream a stream, and nothing of it afterwards.
+  StreamId OpenStream(std::shared_ptr<StreamSink> sink);
+  void Post(StreamId stream, v1::RouterMessage message);
+  void EndStream(StreamId stream);
+
+  void Drain();
+
+  // Ends every request with `error`, closes the streams, ends the thread. True if the thread ended within `timeout`; a
+  // step under way cannot be interrupted.
+  bool Stop(const v1::ErrorInfo& error, absl::Duration timeout);
+
+ private:
+  struct Opened {
+    std::shared_ptr<StreamSink> sink;
+  };
+  struct Ended {};
+  struct DrainAll {};
+  struct Command {
+    StreamId stream = 0;
+    absl::Time received;
+    std::variant<Opened, v1::RouterMessage, Ended, DrainAll> what;
+  };
+
+  void Enqueue(Command command);
+  void Run();
+  std::vector<Command> WaitForWork() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Handle(std::vector<Command> commands);
+  absl::Status TimedStep();
+  void Flush();
+  void CloseAll(const v1::ErrorInfo& error);
+  bool WorkIsWaiting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !mailbox_.empty(); }
+
+  const EngineLoopOptions options_;
+  ReportBoard& board_;
+
+  absl::Mutex mutex_;
+  std::vector<Command> mailbox_ ABSL_GUARDED_BY(mutex_);
+  StreamId next_stream_ ABSL_GUARDED_BY(mutex_) = 1;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  v1::ErrorInfo stop_error_ ABSL_GUARDED_BY(mutex_);
+
+  // Of the engine thread alone.
+  WorkerCore core_;
+  std::unordered_map<StreamId, std::shared_ptr<StreamSink>> sinks_;
+  double step_ms_ = 0;  // moving average
+
+  std::thread thread_;
+};
+
+}  // namespace sluice::worker

@@ -1,0 +1,38 @@
+// What the worker's core needs of an engine, so that the core runs on a real one, on a model of one in the simulation,
+// and on a scripted one in tests. The meaning of every call is engine/engine.h's.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+
+namespace sluice::worker {
+
+class EnginePort {
+ public:
+  virtual ~EnginePort() = default;
+  virtual absl::Status Add(engine::EngineRequest request) = 0;
+  virtual bool Cancel(uint64_t id) = 0;
+  virtual bool has_work() const = 0;
+  virtual absl::StatusOr<std::vector<engine::TokenOutput>> Step() = 0;
+  virtual engine::EngineStats stats() const = 0;
+};
+
+// The real one. `engine` must outlive the port.
+class LocalEngine final : public EnginePort {
+ public:
+  explicit LocalEngine(engine::Engine& engine) : engine_(engine) {}
+  absl::Status Add(engine::EngineRequest request) override { return engine_.Add(std::move(request)); }
+  bool Cancel(uint64_t id) override { return engine_.Cancel(id); }
+  bool has_work() const override { return engine_.has_work(); }
+  absl::StatusOr<std::vector<engine::TokenOutput>> Step() override { return engine_.Step(); }
+  engine::EngineStats stats() const override { return engine_.stats(); }
+
+ private:
+  engine::Engine& engine_;
+};
+
+}  // namespace sluice::worker

@@ -1,0 +1,193 @@
+#include "worker/registration.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/random/random.h"
+#include "absl/synchronization/mutex.h"
+#include "glog/logging.h"
+#include "grpcpp/create_channel.h"
+#include "worker/announce_stream.h"
+#include "worker/monotonic_clock.h"
+
+namespace sluice::worker {
+namespace {
+
+constexpr absl::Duration kDefaultHeartbeat = absl::Seconds(1);
+constexpr absl::Duration kShortestHeartbeat = absl::Milliseconds(10);
+
+std::shared_ptr<grpc::Channel> ConnectTo(const std::string& router) {
+  grpc::ChannelArguments arguments;
+  // The pauses between tries are ours; gRPC's must not stretch them.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(router, grpc::InsecureChannelCredentials(), arguments);
+}
+
+absl::Duration HeartbeatOf(const v1::AnnounceReply& reply) {
+  if (reply.heartbeat_ms() <= 0) return kDefaultHeartbeat;
+  return std::max(kShortestHeartbeat, absl::Milliseconds(reply.heartbeat_ms()));
+}
+
+}  // namespace
+
+class Registration::Waker {
+ public:
+  void Wake() {
+    absl::MutexLock lock(&mutex_);
+    woken_ = true;
+  }
+
+  void Leave(absl::Time until) {
+    absl::MutexLock lock(&mutex_);
+    if (!leaving_) leave_until_ = until;
+    leaving_ = true;
+    woken_ = true;
+  }
+
+  void WaitUntil(absl::Time until) {
+    absl::MutexLock lock(&mutex_);
+    mutex_.AwaitWithTimeout(absl::Condition(&woken_), until - MonotonicNow());
+    woken_ = false;
+  }
+
+  bool leaving() {
+    absl::MutexLock lock(&mutex_);
+    return leaving_;
+  }
+
+  absl::Time leave_until() {
+    absl::MutexLock lock(&mutex_);
+    return leave_until_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
+  bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time leave_until_ ABSL_GUARDED_BY(mutex_);
+};
+
+struct Registration::Link {
+  std::string router;
+  std::unique_ptr<v1::Registry::Stub> stub;
+  std::shared_ptr<AnnounceStream> stream;  // null between tries
+  int failures = 0;                        // tries in a row that were never answered
+  absl::Time next_try = absl::InfinitePast();
+  absl::Time next_heartbeat = absl::InfinitePast();
+  bool was_announced = false;  // this try
+  bool drained = false;        // this try
+  absl::BitGen random;
+};
+
+Registration::Registration(RegistrationOptions options, ReportBoard& board)
+    : options_(std::move(options)), board_(board), waker_(std::make_shared<Waker>()) {}
+
+Registration::~Registration() {
+  Stop(absl::ZeroDuration());
+}
+
+void Registration::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Registration::BeginLeave(absl::Duration timeout) {
+  waker_->Leave(MonotonicNow() + timeout);
+}
+
+void Registration::Stop(absl::Duration timeout) {
+  BeginLeave(timeout);
+  if (thread_.joinable()) thread_.join();
+}
+
+void Registration::Run() {
+  std::vector<Link> links(options_.routers.size());
+  for (size_t i = 0; i < links.size(); ++i) {
+    links[i].router = options_.routers[i];
+    links[i].stub = v1::Registry::NewStub(ConnectTo(links[i].router));
+  }
+  while (!waker_->leaving()) {
+    absl::Time next = absl::InfiniteFuture();
+    for (Link& link : links) next = std::min(next, Advance(link, MonotonicNow()));
+    waker_->WaitUntil(next);
+  }
+  LeaveAll(links);
+}
+
+absl::Time Registration::Advance(Link& link, absl::Time now) {
+  if (link.stream != nullptr && link.stream->state().ended) RetireTry(link, now);
+  if (link.stream == nullptr) {
+    if (now < link.next_try) return link.next_try;
+    StartTry(link);
+  }
+  const AnnounceStream::State state = link.stream->state();
+  if (!state.announced || state.ended) return absl::InfiniteFuture();  // the stream wakes us
+  if (!link.was_announced) {
+    link.was_announced = true;
+    link.failures = 0;
+    link.next_heartbeat = now;
+    LOG(INFO) << "announced to router " << link.router << " (incarnation " << state.last_reply.router_incarnation()
+              << ")";
+  }
+  if (state.drain && !link.drained) {
+    link.drained = true;
+    if (options_.on_drain) options_.on_drain();
+  }
+  if (now >= link.next_heartbeat) {
+    link.stream->Send(Heartbeat());
+    link.next_heartbeat = now + HeartbeatOf(state.last_reply);
+  }
+  return link.next_heartbeat;
+}
+
+void Registration::StartTry(Link& link) {
+  link.was_announced = link.drained = false;
+  link.stream = std::make_shared<AnnounceStream>([waker = waker_] { waker->Wake(); });
+  v1::Announcement first = Heartbeat();
+  *first.mutable_info() = options_.info;
+  link.stream->Begin(*link.stub, std::move(first));
+}
+
+void Registration::RetireTry(Link& link, absl::Time now) {
+  const grpc::Status status = link.stream->state().status;
+  if (link.was_announced || link.failures == 0) {
+    LOG(WARNING) << "router " << link.router << (link.was_announced ? " is lost" : " cannot be reached") << " ("
+                 << status.error_message() << "); trying again";
+  }
+  link.stream.reset();
+  const absl::Duration pause =
+      std::min(options_.longest_retry, options_.first_retry * (1 << std::min(link.failures, 16)));
+  ++link.failures;
+  // Jitter: workers that lost the same router do not come back in one burst.
+  link.next_try = now + pause * absl::Uniform(link.random, 0.5, 1.0);
+}
+
+void Registration::LeaveAll(std::vector<Link>& links) {
+  v1::Announcement last = Heartbeat();
+  last.set_leaving(true);
+  for (Link& link : links) {
+    if (link.stream != nullptr) link.stream->Leave(last);
+  }
+  auto any_open = [&] {
+    return std::any_of(links.begin(), links.end(),
+                       [](const Link& link) { return link.stream != nullptr && !link.stream->state().ended; });
+  };
+  const absl::Time until = waker_->leave_until();
+  while (any_open() && MonotonicNow() < until) waker_->WaitUntil(until);
+  for (Link& link : links) {
+    if (link.stream != nullptr) link.stream->Abort();
+  }
+  // An aborted call ends at once; the callbacks need nothing of this object.
+  const absl::Time aborted = MonotonicNow() + absl::Milliseconds(200);
+  while (any_open() && MonotonicNow() < aborted) waker_->WaitUntil(aborted);
+}
+
+v1::Announcement Registration::Heartbeat() const {
+  v1::Announcement heartbeat;
+  *heartbeat.mutable_report() = board_.Take();
+  return heartbeat;
+}
+
+}  // namespace sluice::worker

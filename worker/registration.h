@@ -1,0 +1,59 @@
+// Keeps a worker announced at its routers: one `Registry.Announce` stream each, heartbeats at the pace that router asks
+// for, a new try after a loss with growing, jittered pauses, `leaving` at the end.
+//
+// One thread keeps the time for all routers and owns their state; gRPC's callbacks only wake it. A router that is away
+// never disturbs the others.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "proto/worker.pb.h"
+#include "worker/report_board.h"
+
+namespace sluice::worker {
+
+struct RegistrationOptions {
+  std::vector<std::string> routers;  // HOST:PORT
+  v1::WorkerInfo info;
+  absl::Duration first_retry = absl::Milliseconds(100);
+  absl::Duration longest_retry = absl::Seconds(2);
+  std::function<void()> on_drain;  // a router asked for it; called on the registration's thread
+};
+
+class Registration {
+ public:
+  // `board` must outlive this.
+  Registration(RegistrationOptions options, ReportBoard& board);
+  ~Registration();
+
+  void Start();
+
+  // Tells every router that the worker leaves; the thread ends when that is out, or after `timeout`.
+  void BeginLeave(absl::Duration timeout);
+
+  // BeginLeave and wait.
+  void Stop(absl::Duration timeout);
+
+ private:
+  class Waker;
+  struct Link;
+
+  void Run();
+  absl::Time Advance(Link& link, absl::Time now);  // does what is due; returns when something is due again
+  void StartTry(Link& link);
+  void RetireTry(Link& link, absl::Time now);
+  void LeaveAll(std::vector<Link>& links);
+  v1::Announcement Heartbeat() const;
+
+  const RegistrationOptions options_;
+  ReportBoard& board_;
+  const std::shared_ptr<Waker> waker_;  // shared with callbacks, which may outlive this object
+  std::thread thread_;
+};
+
+}  // namespace sluice::worker
