@@ -1,0 +1,192 @@
+// Benchmarks of the CPU kernels on one thread, each also as a share of the limit that binds it, measured in this run:
+// `of_fma` of the fused multiply-add peak, `of_read` of the bandwidth of reading a set of the same size.
+//
+//   kernels_bench [--benchmark_filter=...]      SLUICE_CPU_ISA=avx2 kernels_bench
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/decoder_skeleton.h"
+#include "bench/machine_limits.h"
+#include "glog/logging.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_storage.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/dequant.h"
+
+namespace sluice::bench {
+namespace {
+
+using kernels::DType;
+using kernels::cpu::PadRow;
+
+double FmaPeak() {
+  static const double peak = FmaGflops();
+  return peak;
+}
+
+double ReadPeak(size_t bytes) {
+  static std::map<size_t, double> known;
+  auto [it, fresh] = known.try_emplace(bytes);
+  if (fresh) it->second = ReadGBs(bytes);
+  return it->second;
+}
+
+const kernels::cpu::KernelTable& Kernels() {
+  const auto isa = kernels::ResolveCpuIsa(kernels::CpuIsa::kAuto);
+  CHECK(isa.ok()) << isa.status();
+  return kernels::cpu::KernelsFor(*isa);
+}
+
+void ReportFlops(benchmark::State& state, double flops_each) {
+  const double flops = flops_each * double(state.iterations());
+  state.counters["GFLOPs"] = benchmark::Counter(flops / 1e9, benchmark::Counter::kIsRate);
+  state.counters["of_fma"] = benchmark::Counter(flops / 1e9 / FmaPeak(), benchmark::Counter::kIsRate);
+}
+
+void ReportBytes(benchmark::State& state, double bytes_each, size_t set) {
+  const double bytes = bytes_each * double(state.iterations());
+  state.counters["GBs"] = benchmark::Counter(bytes / 1e9, benchmark::Counter::kIsRate);
+  state.counters["of_read"] = benchmark::Counter(bytes / 1e9 / ReadPeak(set), benchmark::Counter::kIsRate);
+}
+
+// Many copies of one matrix, 96 MB in all, so that weights come from where a model's would.
+void BM_Matmul(benchmark::State& state, DType type, int64_t n, int64_t k) {
+  constexpr size_t kSet = 96 << 20;
+  const int64_t m = state.range(0);
+  const size_t matrix = size_t(n) * kernels::RowBytes(type, k);
+  const size_t copies = std::max<size_t>(1, kSet / matrix);
+  std::vector<uint8_t> w(copies * matrix);
+  for (size_t i = 0; i < w.size(); ++i) w[i] = uint8_t(i * 2654435761u >> 13) & 0x3f;
+  kernels::cpu::HostMemory x = *kernels::cpu::HostMemory::Map(size_t(m * PadRow(k)) * 4);
+  kernels::cpu::HostMemory tile = *kernels::cpu::HostMemory::Map(size_t(PadRow(k)) * 32);
+  std::vector<float> y(size_t(m * n));
+  size_t copy = 0;
+  for (auto _ : state) {
+    Kernels().matmul({.type = type,
+                      .w = w.data() + copy * matrix,
+                      .row_bytes = int64_t(kernels::RowBytes(type, k)),
+                      .cols = k,
+                      .x = x.floats(),
+                      .ldx = PadRow(k),
+                      .rows = m,
+                      .y = y.data(),
+                      .ldy = n,
+                      .bias = nullptr,
+                      .accumulate = false,
+                      .tile = tile.floats()},
+                     0, n);
+    copy = (copy + 1) % copies;
+  }
+  ReportFlops(state, 2.0 * double(m) * double(n) * double(k));
+  if (m == 1) ReportBytes(state, double(matrix), kSet);
+}
+
+// One KV head with three query heads of 64; tokens at the end of a context.
+void BM_Attention(benchmark::State& state) {
+  constexpr int kDim = 64, kHeads = 3, kBlock = 16;
+  const int tokens = int(state.range(0)), context = int(state.range(1));
+  const int blocks = kernels::BlocksFor(context, kBlock);
+  std::vector<float> kv(size_t(blocks) * 2 * kBlock * kDim, 0.25f);
+  std::vector<int32_t> table;
+  for (int i = 0; i < blocks; ++i) table.push_back((i * 7 + 3) % blocks);
+  std::vector<float> q(size_t(tokens) * kHeads * kDim, 0.1f), out(q.size());
+  kernels::cpu::HostMemory scratch =
+      *kernels::cpu::HostMemory::Map(size_t(kernels::cpu::AttentionScratchFloats(kDim)) * 4);
+  for (auto _ : state) {
+    Kernels().attention({.q = q.data(),
+                         .ldq = kHeads * kDim,
+                         .out = out.data(),
+                         .ldo = kHeads * kDim,
+                         .tokens = tokens,
+                         .heads = kHeads,
+                         .first_position = context - tokens,
+                         .head_dim = kDim,
+                         .scale = 0.125f,
+                         .kv = kv.data(),
+                         .block_stride = 2 * kBlock * kDim,
+                         .v_offset = kBlock * kDim,
+                         .block_size = kBlock,
+                         .blocks = table.data(),
+                         .scratch = scratch.floats()});
+  }
+  const double keys = double(tokens) * (context - (tokens - 1) / 2.0);
+  ReportFlops(state, 4.0 * kHeads * kDim * keys);
+  if (tokens == 1) ReportBytes(state, double(kv.size()) * 4, kv.size() * 4);
+}
+
+DecoderSkeleton& Skeleton() {
+  static const std::unique_ptr<kernels::Backend> backend = *kernels::NewCpuBackend({});
+  static DecoderSkeleton skeleton(*backend, kSmolLm135M, 512, 16, 2048);
+  return skeleton;
+}
+
+// A decode step of a 135M model: tokens per second of all sequences together.
+void BM_Decode135M(benchmark::State& state) {
+  const int seqs = int(state.range(0)), context = int(state.range(1));
+  DecoderSkeleton& skeleton = Skeleton();
+  for (auto _ : state) skeleton.Step(seqs, 1, context);
+  state.counters["tokens/s"] =
+      benchmark::Counter(double(seqs) * double(state.iterations()), benchmark::Counter::kIsRate);
+  ReportBytes(state, double(skeleton.weight_bytes()), 96 << 20);
+}
+
+// A prompt in chunks of at most 512 tokens. of_fma counts the layers' matrices and attention.
+void BM_Prefill135M(benchmark::State& state) {
+  const int tokens = int(state.range(0));
+  DecoderSkeleton& skeleton = Skeleton();
+  for (auto _ : state) {
+    for (int done = 0; done < tokens; done += 512) skeleton.Step(1, std::min(512, tokens - done), done);
+  }
+  const double n = tokens;
+  state.counters["tokens/s"] = benchmark::Counter(n * double(state.iterations()), benchmark::Counter::kIsRate);
+  ReportFlops(state, n * skeleton.matmul_flops_per_row() + 4.0 * 30 * 9 * 64 * n * (n + 1) / 2);
+}
+
+const int kRegistered = [] {
+  const auto matmul = [](const char* name, DType type, int64_t n, int64_t k) {
+    benchmark::RegisterBenchmark((std::string("Matmul/") + name).c_str(),
+                                 [=](benchmark::State& s) { BM_Matmul(s, type, n, k); })
+        ->Arg(1)
+        ->Arg(8)
+        ->Arg(64)
+        ->Arg(512);
+  };
+  matmul("Q4_1_1536x576", DType::kQ4_1, 1536, 576);
+  matmul("Q4_1_576x1536", DType::kQ4_1, 576, 1536);
+  matmul("Q8_0_8192x576", DType::kQ8_0, 8192, 576);
+  matmul("Q4_K_1024x1024", DType::kQ4_K, 1024, 1024);
+  matmul("Q6_K_1024x1024", DType::kQ6_K, 1024, 1024);
+  matmul("F32_576x576", DType::kF32, 576, 576);
+  matmul("BF16_576x576", DType::kBF16, 576, 576);
+  return 0;
+}();
+
+BENCHMARK(BM_Attention)->Name("Attention")->Args({1, 256})->Args({1, 1600})->Args({16, 256})->Args({16, 1600});
+BENCHMARK(BM_Decode135M)
+    ->Name("Decode135M")
+    ->Args({1, 128})
+    ->Args({1, 1600})
+    ->Args({8, 128})
+    ->Args({16, 128})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_Prefill135M)->Name("Prefill135M")->Arg(64)->Arg(512)->Arg(1600)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace sluice::bench
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  const auto isa = sluice::kernels::ResolveCpuIsa(sluice::kernels::CpuIsa::kAuto);
+  CHECK(isa.ok()) << isa.status();
+  benchmark::AddCustomContext("isa", std::string(sluice::kernels::Name(*isa)));
+  benchmark::AddCustomContext("fma_peak_gflops", std::to_string(sluice::bench::FmaPeak()));
+  benchmark::AddCustomContext("read_96MB_gbs", std::to_string(sluice::bench::ReadPeak(96 << 20)));
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+}

@@ -1,0 +1,93 @@
+#include "bench/machine_limits.h"
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+namespace sluice::bench {
+namespace {
+
+constexpr int kChains = 12;  // latency 4, at most 2 a cycle
+constexpr int kRounds = 5;
+
+double Seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Both return something that depends on all the work, so that none of it can be left out.
+__attribute__((target("avx512f"))) float Fma512(int64_t n) {
+  __m512 acc[kChains];
+  for (auto& a : acc) a = _mm512_set1_ps(1.0f);
+  const __m512 x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(0.001f);
+  for (int64_t i = 0; i < n; ++i) {
+#pragma GCC unroll 12
+    for (auto& a : acc) a = _mm512_fmadd_ps(a, x, y);
+  }
+  __m512 sum = acc[0];
+  for (int i = 1; i < kChains; ++i) sum = _mm512_add_ps(sum, acc[i]);
+  return _mm512_cvtss_f32(sum);
+}
+
+__attribute__((target("avx2,fma"))) float Fma256(int64_t n) {
+  __m256 acc[kChains];
+  for (auto& a : acc) a = _mm256_set1_ps(1.0f);
+  const __m256 x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(0.001f);
+  for (int64_t i = 0; i < n; ++i) {
+#pragma GCC unroll 12
+    for (auto& a : acc) a = _mm256_fmadd_ps(a, x, y);
+  }
+  __m256 sum = acc[0];
+  for (int i = 1; i < kChains; ++i) sum = _mm256_add_ps(sum, acc[i]);
+  return _mm256_cvtss_f32(sum);
+}
+
+__attribute__((target("avx2"))) int Sum256(const std::byte* p, size_t bytes) {
+  __m256i acc[4] = {};
+  for (size_t i = 0; i + 128 <= bytes; i += 128) {
+#pragma GCC unroll 4
+    for (size_t j = 0; j < 4; ++j) {
+      acc[j] = _mm256_add_epi32(acc[j], _mm256_load_si256(reinterpret_cast<const __m256i*>(p + i + 32 * j)));
+    }
+  }
+  const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(acc[0], acc[1]), _mm256_add_epi32(acc[2], acc[3]));
+  return _mm256_extract_epi32(sum, 0);
+}
+
+volatile float float_sink;
+volatile int int_sink;
+
+}  // namespace
+
+double FmaGflops() {
+  constexpr int64_t kSteps = 4'000'000;
+  const bool wide = __builtin_cpu_supports("avx512f");
+  double best = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const double start = Seconds();
+    float_sink = wide ? Fma512(kSteps) : Fma256(kSteps);
+    const double flops = 2.0 * (wide ? 16 : 8) * kChains * kSteps;
+    best = std::max(best, flops / (Seconds() - start) / 1e9);
+  }
+  return best;
+}
+
+double ReadGBs(size_t bytes) {
+  struct alignas(64) Line {
+    std::byte b[64];
+  };
+  const std::vector<Line> lines(bytes / sizeof(Line), Line{});
+  const auto* p = reinterpret_cast<const std::byte*>(lines.data());
+  const int64_t repeats = std::max<int64_t>(1, int64_t(2e8) / int64_t(bytes));
+  double best = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const double start = Seconds();
+    for (int64_t i = 0; i < repeats; ++i) int_sink = Sum256(p, bytes);
+    best = std::max(best, double(repeats) * double(bytes) / (Seconds() - start) / 1e9);
+  }
+  return best;
+}
+
+}  // namespace sluice::bench

@@ -1,0 +1,15 @@
+// What one thread of this machine can do right now: the limits that kernel benchmarks are given as shares of. Shared
+// machines differ by a factor between minutes, so they are measured in the same run.
+#pragma once
+
+#include <cstddef>
+
+namespace sluice::bench {
+
+// Fused multiply-adds from registers, two operations each, with the widest vectors the CPU has.
+double FmaGflops();
+
+// Reading `bytes` of memory over and over with the widest vectors.
+double ReadGBs(size_t bytes);
+
+}  // namespace sluice::bench
