@@ -184,10 +184,10 @@ class GgufParser {
 
   // Every element takes bytes of the file, so the time is bounded by its size.
   absl::Status SkipElements(GgufType type, uint64_t count, int depth, const std::string& where) {
+    if (depth > Gguf::kMaxArrayDepth) return Invalid(where, " nests arrays deeper than ", Gguf::kMaxArrayDepth);
     if (const uint64_t size = ScalarBytes(type)) {
       return cursor_.SkipArray(count, size) ? absl::OkStatus() : Truncated(where);
     }
-    if (depth > Gguf::kMaxArrayDepth) return Invalid(where, " nests arrays deeper than ", Gguf::kMaxArrayDepth);
     for (uint64_t i = 0; i < count; ++i) {
       if (type == GgufType::kString) {
         std::string_view ignored;

@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
   app.add_option("--hidden", spec.hidden, "0: heads x head-dim")->capture_default_str();
   app.add_option("--ffn", spec.ffn)->capture_default_str();
   app.add_option("--context", spec.context)->capture_default_str();
-  app.add_option("--types", types, "storage types, cycled over the matrices, such as Q8_0,Q4_1")->delimiter(',');
+  app.add_option("--types", types, "storage types, spread over the matrices, such as Q8_0,Q4_1")->delimiter(',');
   app.add_flag("--tied", spec.tied, "use the embedding as the head");
   app.add_flag("--rope-factors", spec.rope_factors, "with a rope_freqs.weight");
   CLI11_PARSE(app, argc, argv);

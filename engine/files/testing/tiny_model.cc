@@ -81,7 +81,8 @@ void AddHyperparameters(GgufWriter& out, const TinyModelSpec& spec) {
 // Adds tensors, drawing from one stream of random numbers in the order of the calls.
 class Weights {
  public:
-  Weights(GgufWriter& out, const TinyModelSpec& spec) : out_(out), spec_(spec), random_(spec.seed) {}
+  Weights(GgufWriter& out, const TinyModelSpec& spec)
+      : out_(out), spec_(spec), random_(spec.seed), uses_(spec.types.size(), 0) {}
 
   void Matrix(const std::string& name, int rows, int cols, float deviation) {
     const std::optional<DType> type = NextType(cols);
@@ -113,18 +114,22 @@ class Weights {
   const absl::Status& status() const { return status_; }
 
  private:
+  // Of the types that fit, the least used so far: every type gets its turn where it can.
   std::optional<DType> NextType(int cols) {
-    for (size_t tries = 0; tries < spec_.types.size(); ++tries) {
-      const DType type = spec_.types[next_++ % spec_.types.size()];
-      if (cols % kernels::Info(type).block_elements == 0) return type;
+    std::optional<size_t> best;
+    for (size_t i = 0; i < spec_.types.size(); ++i) {
+      if (cols % kernels::Info(spec_.types[i]).block_elements != 0) continue;
+      if (!best.has_value() || uses_[i] < uses_[*best]) best = i;
     }
-    return std::nullopt;
+    if (!best.has_value()) return std::nullopt;
+    ++uses_[*best];
+    return spec_.types[*best];
   }
 
   GgufWriter& out_;
   const TinyModelSpec& spec_;
   TestRandom random_;
-  size_t next_ = 0;
+  std::vector<int> uses_;  // of each type of the spec
   absl::Status status_;
 };
 

@@ -27,8 +27,8 @@ struct TinyModelSpec {
   uint64_t seed = 1;
   bool tied = false;          // no output.weight: the embedding is the head
   bool rope_factors = false;  // with a rope_freqs.weight
-  // Cycled over the matrices; one whose blocks don't divide a row is passed over for that matrix. The default width
-  // (288) takes the types of 32-element blocks, and the K types only in ffn_down; a width of 256 or 512 takes all.
+  // Each matrix takes the least used type whose blocks divide its rows. The default width (288) takes the types of
+  // 32-element blocks, and the K types in ffn_down only; a width of 256 or 512 takes all everywhere.
   std::vector<kernels::DType> types = {kernels::DType::kQ8_0, kernels::DType::kQ4_1, kernels::DType::kQ4_K,
                                        kernels::DType::kQ5_0, kernels::DType::kF16,  kernels::DType::kQ6_K,
                                        kernels::DType::kQ4_0, kernels::DType::kQ5_1, kernels::DType::kQ5_K,
