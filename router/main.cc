@@ -1,0 +1,93 @@
+// sluice_router: opens the model, serves until SIGTERM or SIGINT.
+#include <glog/logging.h>
+#include <grpc/support/log.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/time/time.h"
+#include "engine/files/model_file.h"
+#include "engine/text/tokenizer.h"
+#include "router/options.h"
+#include "router/router_server.h"
+
+namespace sluice::router {
+namespace {
+
+void StartLogging(const std::string& level) {
+  FLAGS_logtostderr = true;
+  FLAGS_v = level == "debug" ? 1 : 0;
+  FLAGS_minloglevel = level == "error" ? google::GLOG_ERROR : level == "warning" ? google::GLOG_WARNING : 0;
+  google::InitGoogleLogging("sluice_router");
+  // gRPC's own log repeats what statuses say, in its own format.
+  gpr_set_log_function([](gpr_log_func_args* args) { VLOG(1) << "grpc: " << args->message; });
+}
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "sluice_router: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+ServerOptions MakeServerOptions(const Options& options, const engine::ModelFile& file, const ServedModel& model) {
+  std::random_device device;
+  const uint64_t incarnation = (uint64_t{device()} << 32 | device()) | 1;
+  ServerOptions server;
+  server.host = options.host;
+  server.grpc_port = options.grpc_port;
+  server.links.router_incarnation = incarnation;
+  server.core.router_incarnation = incarnation;
+  server.core.seed = incarnation;
+  server.core.queue_limit = options.queue_limit;
+  server.core.explain = options.log_level == "debug";
+  server.core.version = SLUICE_VERSION;
+  server.core.context_length = model.context_length;
+  server.core.registry.model = model.name;
+  server.core.registry.model_hash = file.ContentHash();
+  server.core.registry.lease = absl::Milliseconds(options.lease_ms);
+  server.core.registry.heartbeat = absl::Milliseconds(options.heartbeat_ms);
+  return server;
+}
+
+int Serve(const Options& options) {
+  // Blocked before any thread starts, so that only sigwait takes them.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  absl::StatusOr<std::unique_ptr<engine::ModelFile>> file = engine::OpenModel(options.model);
+  if (!file.ok()) return Fail(file.status());
+  absl::StatusOr<std::unique_ptr<engine::Tokenizer>> tokenizer = engine::Tokenizer::Create((*file)->tokenizer());
+  if (!tokenizer.ok()) return Fail(tokenizer.status());
+  const ServedModel model = Describe(**file, **tokenizer, options.model);
+  absl::StatusOr<std::unique_ptr<RouterServer>> server =
+      RouterServer::Start(MakeServerOptions(options, **file, model), model);
+  if (!server.ok()) return Fail(server.status());
+
+  std::printf("sluice_router ready: grpc=%s:%d pid=%d model=\"%s\"\n", options.host.c_str(), (*server)->port(),
+              int(getpid()), model.name.c_str());
+  std::fflush(stdout);
+
+  int signal = 0;
+  sigwait(&signals, &signal);
+  LOG(INFO) << "signal " << signal << ": shutting down";
+  (*server)->Shutdown();
+  return 0;
+}
+
+}  // namespace
+}  // namespace sluice::router
+
+int main(int argc, char** argv) {
+  sluice::router::Options options;
+  const std::unique_ptr<CLI::App> parser = sluice::router::MakeParser(options);
+  CLI11_PARSE(*parser, argc, argv);
+  sluice::router::StartLogging(options.log_level);
+  return sluice::router::Serve(options);
+}

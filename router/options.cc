@@ -1,0 +1,40 @@
+#include "router/options.h"
+
+#include "CLI/CLI.hpp"
+
+namespace sluice::router {
+
+std::unique_ptr<CLI::App> MakeParser(Options& options) {
+  auto app = std::make_unique<CLI::App>(
+      "The router of a Sluice cluster: takes requests over gRPC, queues them, and lets workers compute them.\n\n"
+      "It reads the model file for its vocabulary and its limits only; workers of the same model announce themselves:\n"
+      "  sluice_router --model model.gguf --grpc-port 50051\n"
+      "  sluice_decode --model model.gguf --role both --router 127.0.0.1:50051\n"
+      "  sluice generate --router 127.0.0.1:50051 \"Once upon a time\"\n\n"
+      "When it is ready it prints one line: sluice_router ready: grpc=HOST:PORT pid=N model=\"NAME\".\n"
+      "SIGTERM ends running streams with UNAVAILABLE and exits with 0 within 2 s.",
+      "sluice_router");
+  app->add_option("--model", options.model, "Model file (GGUF); workers must serve the same one")->required();
+  app->add_option("--host", options.host, "Address to listen on; 0.0.0.0 for all")->capture_default_str();
+  app->add_option("--grpc-port", options.grpc_port, "Port to listen on; 0 takes a free one (see the ready line)")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app->add_option("--queue-limit", options.queue_limit,
+                  "Requests that may wait; more are refused with RESOURCE_EXHAUSTED")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  app->add_option("--lease-ms", options.lease_ms,
+                  "A worker without a heartbeat for so long is given up, and its requests fail with UNAVAILABLE")
+      ->check(CLI::Range(100, 3600000))
+      ->capture_default_str();
+  app->add_option("--heartbeat-ms", options.heartbeat_ms,
+                  "How often workers report; after three misses a worker gets no new work")
+      ->check(CLI::Range(10, 600000))
+      ->capture_default_str();
+  app->add_option("--log-level", options.log_level, "debug shows each placement with its numbers; logs go to stderr")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
+      ->capture_default_str();
+  return app;
+}
+
+}  // namespace sluice::router

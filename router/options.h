@@ -1,0 +1,24 @@
+// The command line of sluice_router.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "CLI/App.hpp"
+
+namespace sluice::router {
+
+struct Options {
+  std::string model;
+  std::string host = "127.0.0.1";
+  int grpc_port = 50051;
+  int queue_limit = 1024;
+  int lease_ms = 10000;
+  int heartbeat_ms = 1000;
+  std::string log_level = "info";
+};
+
+// A parser that fills `options`, which must outlive it.
+std::unique_ptr<CLI::App> MakeParser(Options& options);
+
+}  // namespace sluice::router
