@@ -58,15 +58,17 @@ SLUICE_INLINE void ScaleMinK(const uint8_t* s, int j, float& scale, float& minim
   }
 }
 
-// Reader<S, type>::Load32(row, b, cols, lo, hi): elements 32 b ... 32 b + 31 of a row; zero past cols.
+// Reader<S, type>::Load32(row, b, cols, lo, hi): elements 32 b ... 32 b + 31 of a row; zero past cols. kStep: about the
+// bytes that 32 elements take.
 template <class S, DType kType>
 struct Reader;
 
 template <class S>
 struct Reader<S, DType::kQ4_0> {
+  static constexpr int kStep = 18;
   static SLUICE_INLINE void Load32(const uint8_t* row, int64_t b, int64_t, typename S::F& lo, typename S::F& hi) {
     const uint8_t* p = row + b * 18;
-    const auto d = S::Set1(S::Half(p)), eight = S::Set1(8.0f);
+    const auto d = S::HalfSplat(p), eight = S::Set1(8.0f);
     Nibbles<S>(
         p + 2, [&](typename S::F q) SLUICE_LAMBDA { return S::Mul(d, S::Sub(q, eight)); }, lo, hi);
   }
@@ -74,9 +76,11 @@ struct Reader<S, DType::kQ4_0> {
 
 template <class S>
 struct Reader<S, DType::kQ4_1> {
+  static constexpr int kStep = 20;
   static SLUICE_INLINE void Load32(const uint8_t* row, int64_t b, int64_t, typename S::F& lo, typename S::F& hi) {
     const uint8_t* p = row + b * 20;
-    const auto d = S::Set1(S::Half(p)), m = S::Set1(S::Half(p + 2));
+    typename S::F d, m;
+    S::Halves2(p, d, m);
     Nibbles<S>(
         p + 4, [&](typename S::F q) SLUICE_LAMBDA { return S::Add(S::Mul(d, q), m); }, lo, hi);
   }
@@ -93,9 +97,10 @@ SLUICE_INLINE void FiveBits(const uint8_t* high_bits, const uint8_t* bytes, type
 
 template <class S>
 struct Reader<S, DType::kQ5_0> {
+  static constexpr int kStep = 22;
   static SLUICE_INLINE void Load32(const uint8_t* row, int64_t b, int64_t, typename S::F& lo, typename S::F& hi) {
     const uint8_t* p = row + b * 22;
-    const auto d = S::Set1(S::Half(p)), sixteen = S::Set1(16.0f);
+    const auto d = S::HalfSplat(p), sixteen = S::Set1(16.0f);
     FiveBits<S>(p + 2, p + 6, lo, hi);
     lo = S::Mul(d, S::Sub(lo, sixteen));
     hi = S::Mul(d, S::Sub(hi, sixteen));
@@ -104,9 +109,11 @@ struct Reader<S, DType::kQ5_0> {
 
 template <class S>
 struct Reader<S, DType::kQ5_1> {
+  static constexpr int kStep = 24;
   static SLUICE_INLINE void Load32(const uint8_t* row, int64_t b, int64_t, typename S::F& lo, typename S::F& hi) {
     const uint8_t* p = row + b * 24;
-    const auto d = S::Set1(S::Half(p)), m = S::Set1(S::Half(p + 2));
+    typename S::F d, m;
+    S::Halves2(p, d, m);
     FiveBits<S>(p + 4, p + 8, lo, hi);
     lo = S::Add(S::Mul(d, lo), m);
     hi = S::Add(S::Mul(d, hi), m);
@@ -115,9 +122,10 @@ struct Reader<S, DType::kQ5_1> {
 
 template <class S>
 struct Reader<S, DType::kQ8_0> {
+  static constexpr int kStep = 34;
   static SLUICE_INLINE void Load32(const uint8_t* row, int64_t b, int64_t, typename S::F& lo, typename S::F& hi) {
     const uint8_t* p = row + b * 34;
-    const auto d = S::Set1(S::Half(p));
+    const auto d = S::HalfSplat(p);
     lo = S::Mul(d, S::ToF(S::SextI8(p + 2)));
     hi = S::Mul(d, S::ToF(S::SextI8(p + 18)));
   }
@@ -125,6 +133,7 @@ struct Reader<S, DType::kQ8_0> {
 
 template <class S>
 struct Reader<S, DType::kQ4_K> {
+  static constexpr int kStep = 18;
   static SLUICE_INLINE void Load32(const uint8_t* row, int64_t b, int64_t, typename S::F& lo, typename S::F& hi) {
     const uint8_t* p = row + b / 8 * 144;
     const int j = int(b % 8);
@@ -138,6 +147,7 @@ struct Reader<S, DType::kQ4_K> {
 
 template <class S>
 struct Reader<S, DType::kQ5_K> {
+  static constexpr int kStep = 22;
   static SLUICE_INLINE typename S::F Codes(const uint8_t* bytes, const uint8_t* high_bits, int j) {
     const auto nibble = S::And(S::Shr(S::ZextU8(bytes), j % 2 * 4), 15);
     return S::ToF(S::Or(nibble, S::Shl(S::And(S::Shr(S::ZextU8(high_bits), j), 1), 4)));
@@ -157,6 +167,7 @@ struct Reader<S, DType::kQ5_K> {
 
 template <class S>
 struct Reader<S, DType::kQ6_K> {
+  static constexpr int kStep = 26;
   static SLUICE_INLINE typename S::F Codes(const uint8_t* ql, const uint8_t* qh, int group) {
     const auto low = S::And(S::Shr(S::ZextU8(ql), group / 2 * 4), 15);
     const auto high = S::And(S::Shr(S::ZextU8(qh), group * 2), 3);
@@ -200,6 +211,7 @@ struct LoadBF16 {
 template <class S, class Loader>
 struct PlainReader {
   static constexpr int kBytes = Loader::kBytes;
+  static constexpr int kStep = 32 * kBytes;
   static SLUICE_INLINE typename S::F Load16(const uint8_t* row, int64_t k, int64_t cols) {
     if (k + 16 <= cols) return Loader::Load(row + k * kBytes);
     uint8_t tail[16 * kBytes] = {};

@@ -143,6 +143,18 @@ struct Simd {
     std::memcpy(&bits, p, sizeof bits);
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
   }
+  // The half-float at p in all lanes; with Halves2, and the one after it. Reads eight bytes.
+  static SLUICE_INLINE __m128 Halves(const uint8_t* p) { return _mm_cvtph_ps(Load64(p)); }
+  static SLUICE_INLINE F HalfSplat(const uint8_t* p) {
+    const __m256 d = _mm256_broadcastss_ps(Halves(p));
+    return {d, d};
+  }
+  static SLUICE_INLINE void Halves2(const uint8_t* p, F& first, F& second) {
+    const __m128 h = Halves(p);
+    const __m256 d = _mm256_broadcastss_ps(h), m = _mm256_broadcastss_ps(_mm_movehdup_ps(h));
+    first = {d, d};
+    second = {m, m};
+  }
   static SLUICE_INLINE __m128i Load128(const uint8_t* p) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   }

@@ -111,6 +111,16 @@ struct Simd {
     std::memcpy(&bits, p, sizeof bits);
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
   }
+  // The half-float at p in all lanes; with Halves2, and the one after it. Reads eight bytes.
+  static SLUICE_INLINE __m128 Halves(const uint8_t* p) {
+    return _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
+  static SLUICE_INLINE F HalfSplat(const uint8_t* p) { return _mm512_broadcastss_ps(Halves(p)); }
+  static SLUICE_INLINE void Halves2(const uint8_t* p, F& first, F& second) {
+    const __m128 h = Halves(p);
+    first = _mm512_broadcastss_ps(h);
+    second = _mm512_broadcastss_ps(_mm_movehdup_ps(h));
+  }
   static SLUICE_INLINE F LoadHalf(const uint8_t* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }

@@ -166,6 +166,11 @@ struct Simd {
     std::memcpy(&bits, p, sizeof bits);
     return F16ToF32(bits);
   }
+  static SLUICE_INLINE F HalfSplat(const uint8_t* p) { return Set1(Half(p)); }
+  static SLUICE_INLINE void Halves2(const uint8_t* p, F& first, F& second) {
+    first = Set1(Half(p));
+    second = Set1(Half(p + 2));
+  }
   static SLUICE_INLINE F LoadHalf(const uint8_t* p) {
     return Map([&](int i) { return Half(p + 2 * i); });
   }
