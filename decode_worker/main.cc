@@ -1,0 +1,7 @@
+// sluice_decode: the decode role, and role `both`, which computes the prompts itself.
+#include "decode_worker/role.h"
+#include "worker/worker_main.h"
+
+int main(int argc, char** argv) {
+  return sluice::worker::WorkerMain(sluice::decode_worker::Describe(), argc, argv);
+}

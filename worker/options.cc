@@ -1,0 +1,148 @@
+#include "worker/options.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "worker/version.h"
+
+namespace sluice::worker {
+namespace {
+
+constexpr int kMostCpus = 4096;
+constexpr int64_t kMostKvBytes = int64_t{1} << 44;
+constexpr char kEverything[] =
+    "\nExamples:\n"
+    "  PROGRAM --model model.gguf --router localhost:50051\n"
+    "  PROGRAM --model model.gguf --router localhost:50051 --threads 4 --cpus 0-3 --kv-bytes 2G\n"
+    "\nOnce it serves it prints one line to stdout (\"PROGRAM ready: ...\"); logs go to stderr.\n"
+    "SIGTERM or Ctrl-C ends it cleanly: it leaves its routers, and what runs fails over to another worker.\n";
+
+// "HOST:PORT", with brackets around an IPv6 host.
+std::string CheckAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 ||
+      port > 65535) {
+    return absl::StrCat("\"", address, "\" is not HOST:PORT");
+  }
+  return "";
+}
+
+std::string CheckCpuList(const std::string& text) {
+  const auto cpus = ParseCpuList(text);
+  return cpus.ok() ? "" : std::string(cpus.status().message());
+}
+
+void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, std::string& role_name,
+                std::string& cpus) {
+  app.add_option("--model", o.model, "Model file (GGUF)")->required()->type_name("PATH");
+  app.add_option("--router", o.routers, "Router to announce to; repeat for several. Without one nobody sends work")
+      ->type_name("HOST:PORT")
+      ->check(CLI::Validator(CheckAddress, "", "address"));
+  app.add_option("--role", role_name, "What this worker does")->check(CLI::IsMember(role.roles))->type_name("ROLE");
+  app.add_option("--host", o.host, "Address to listen on")->type_name("HOST");
+  app.add_option("--advertise", o.advertise, "Host that routers dial; default: the address it listens on")
+      ->type_name("HOST");
+  app.add_option("--port", o.port, "Port to listen on; 0: a free one, which is announced")->check(CLI::Range(0, 65535));
+  app.add_option("--compute", o.compute, "Arithmetic: f32 (the reference) or auto (the fastest in the quality gate)")
+      ->check(CLI::IsMember({"auto", "f32"}))
+      ->type_name("MODE");
+  app.add_option("--threads", o.threads, "Compute threads; 0: one for every core the process may use")
+      ->check(CLI::Range(0, kMostCpus));
+  app.add_option("--cpus", cpus, "Cores to stay on, such as 0-3,8; default: no pinning")
+      ->type_name("LIST")
+      ->check(CLI::Validator(CheckCpuList, "", "cpus"));
+  CLI::Option* bytes =
+      app.add_option("--kv-bytes", o.kv_bytes, "Memory for the KV cache, such as 512M or 2G; default 1G")
+          ->transform(CLI::AsSizeValue(false))
+          ->type_name("BYTES");
+  app.add_option("--kv-blocks", o.kv_blocks, "KV cache in blocks, instead of --kv-bytes")
+      ->check(CLI::Range(1, 1 << 30))
+      ->excludes(bytes);
+  app.add_option("--block-size", o.block_size, "Tokens in a KV block")->check(CLI::Range(1, 1024));
+  app.add_option("--max-step-tokens", o.max_step_tokens, "Most tokens computed in one step")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--max-seqs", o.max_seqs, "Most sequences in one step")->check(CLI::Range(1, 1 << 16));
+  app.add_option("--max-context", o.max_context, "Most tokens of prompt and answer; 0: what the model was trained for")
+      ->check(CLI::Range(0, 1 << 30));
+  app.add_option("--lease-ms", o.lease_ms, "How long a request outlives a silent router")
+      ->check(CLI::Range(100, 3600000));
+  app.add_option("--log-level", o.log_level, "Least severity that is logged")
+      ->check(CLI::IsMember({"info", "warning", "error"}))
+      ->type_name("LEVEL");
+}
+
+absl::Status CheckTogether(const WorkerOptions& o) {
+  if (o.kv_bytes < 1 || o.kv_bytes > kMostKvBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("--kv-bytes: ", o.kv_bytes, " is outside [1, ", kMostKvBytes, "]"));
+  }
+  if (o.max_seqs > o.max_step_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat("--max-seqs: ", o.max_seqs, " is more than --max-step-tokens (",
+                                                   o.max_step_tokens, "); a step has a token of each sequence"));
+  }
+  return absl::OkStatus();
+}
+
+std::string OneLine(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return std::string(absl::StripAsciiWhitespace(text));
+}
+
+}  // namespace
+
+absl::StatusOr<ParsedOptions> ParseOptions(const RoleDescription& role, int argc, const char* const* argv) {
+  ParsedOptions parsed;
+  WorkerOptions options;
+  std::string role_name = role.roles.front(), cpus;
+  CLI::App app(role.summary, role.program);
+  app.option_defaults()->always_capture_default();
+  app.set_version_flag("--version", absl::StrCat(role.program, " ", kVersion));
+  AddOptions(app, role, options, role_name, cpus);
+  std::string footer = kEverything;
+  for (size_t at; (at = footer.find("PROGRAM")) != std::string::npos;) footer.replace(at, 7, role.program);
+  app.footer(footer);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    parsed.text = app.help();
+    return parsed;
+  } catch (const CLI::CallForVersion& version) {
+    parsed.text = absl::StrCat(version.what(), "\n");
+    return parsed;
+  } catch (const CLI::Error& error) {
+    return absl::InvalidArgumentError(OneLine(error.what()));
+  }
+  static const auto& kRoles = *new std::map<std::string, v1::Role>{
+      {"both", v1::ROLE_BOTH}, {"decode", v1::ROLE_DECODE}, {"prefill", v1::ROLE_PREFILL}};
+  options.role = kRoles.at(role_name);
+  if (!cpus.empty()) options.cpus = *ParseCpuList(cpus);
+  if (absl::Status status = CheckTogether(options); !status.ok()) return status;
+  parsed.options = std::move(options);
+  return parsed;
+}
+
+absl::StatusOr<std::vector<int>> ParseCpuList(const std::string& text) {
+  std::vector<int> cpus;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    const std::vector<absl::string_view> ends = absl::StrSplit(part, '-');
+    int first = 0, last = 0;
+    if (ends.size() > 2 || !absl::SimpleAtoi(ends.front(), &first) || !absl::SimpleAtoi(ends.back(), &last) ||
+        first < 0 || last < first || last >= kMostCpus) {
+      return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not a list of cores such as 0-3,8"));
+    }
+    for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
+  }
+  std::sort(cpus.begin(), cpus.end());
+  cpus.erase(std::unique(cpus.begin(), cpus.end()), cpus.end());
+  return cpus;
+}
+
+}  // namespace sluice::worker

@@ -1,0 +1,53 @@
+// The command line of a worker, shared by the roles.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/serving.pb.h"
+
+namespace sluice::worker {
+
+struct WorkerOptions {
+  std::string model;                 // path
+  std::vector<std::string> routers;  // HOST:PORT
+  v1::Role role = v1::ROLE_UNSPECIFIED;
+  std::string host = "127.0.0.1";  // to listen on
+  std::string advertise;           // what routers dial; default: host
+  int port = 0;                    // 0: a free one
+  std::string compute = "auto";
+  int threads = 0;        // 0: every core that the process may use
+  std::vector<int> cpus;  // empty: where the system puts us
+  int64_t kv_bytes = int64_t{1} << 30;
+  int kv_blocks = 0;  // 0: from kv_bytes
+  int block_size = 16;
+  int max_step_tokens = 512;
+  int max_seqs = 64;
+  int max_context = 0;  // 0: the model's
+  int lease_ms = 10000;
+  std::string log_level = "info";
+};
+
+// What a role's binary offers.
+struct RoleDescription {
+  std::string program;             // "sluice_decode"
+  std::string summary;             // opens --help
+  std::vector<std::string> roles;  // values of --role, the default first
+};
+
+// Either options, or the text to print (for --help and --version, and then exit code 0).
+struct ParsedOptions {
+  std::optional<WorkerOptions> options;
+  std::string text;
+};
+
+// INVALID_ARGUMENT with one line that names the flag and the next step.
+absl::StatusOr<ParsedOptions> ParseOptions(const RoleDescription& role, int argc, const char* const* argv);
+
+// "0-3,8" -> {0, 1, 2, 3, 8}. INVALID_ARGUMENT if it isn't such a list.
+absl::StatusOr<std::vector<int>> ParseCpuList(const std::string& text);
+
+}  // namespace sluice::worker

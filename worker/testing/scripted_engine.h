@@ -1,0 +1,113 @@
+// An engine without a model, for tests: it keeps engine/engine.h's promises about blocks and order, and its tokens are
+// a plain function of the request and the index.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "worker/engine_port.h"
+
+namespace sluice::worker {
+
+struct ScriptedEngineOptions {
+  int num_blocks = 64;
+  int block_size = 16;
+  int context = 512;
+  int prompt_per_step = 32;  // prompt tokens that a step computes of each request
+  int stop_token = -1;       // a request ends where it draws this
+  absl::Duration step_time;
+};
+
+class ScriptedEngine final : public EnginePort {
+ public:
+  explicit ScriptedEngine(const ScriptedEngineOptions& options = {}) : options_(options), free_(options.num_blocks) {}
+
+  static int32_t TokenAt(const std::vector<int32_t>& prompt, int index) { return (prompt[0] * 31 + index * 7) % 100; }
+
+  absl::Status Add(engine::EngineRequest request) override {
+    const int64_t tokens = request.num_prompt_tokens + int64_t{request.sampling.max_tokens};
+    if (tokens > options_.context) return absl::InvalidArgumentError("sampling.max_tokens: over the context");
+    const int blocks = kernels::BlocksFor(tokens, options_.block_size);
+    if (blocks > options_.num_blocks) return absl::FailedPreconditionError("never fits");
+    if (blocks > free_) return absl::ResourceExhaustedError("no blocks now");
+    free_ -= blocks;
+    Live& live = live_[request.id];
+    live.blocks = blocks;
+    live.generated = int(request.tokens.size()) - request.num_prompt_tokens;
+    live.request = std::move(request);
+    return absl::OkStatus();
+  }
+
+  bool Cancel(uint64_t id) override {
+    auto it = live_.find(id);
+    if (it == live_.end()) return false;
+    free_ += it->second.blocks;
+    live_.erase(it);
+    return true;
+  }
+
+  bool has_work() const override { return !live_.empty(); }
+
+  absl::StatusOr<std::vector<engine::TokenOutput>> Step() override {
+    if (fail_next_step) return absl::InternalError("the device fell off");
+    absl::SleepFor(options_.step_time);
+    ++steps_;
+    std::vector<engine::TokenOutput> outputs;
+    for (auto& [id, live] : live_) {
+      live.computed += options_.prompt_per_step;
+      if (live.computed >= int(live.request.tokens.size())) outputs.push_back(NextToken(id, live));
+    }
+    for (const engine::TokenOutput& output : outputs) {
+      if (output.finish != engine::FinishReason::kNone) Cancel(output.id);
+    }
+    return outputs;
+  }
+
+  engine::EngineStats stats() const override {
+    engine::EngineStats stats;
+    stats.blocks_total = options_.num_blocks;
+    stats.blocks_free = free_;
+    for (const auto& [id, live] : live_) ++(live.computed > 0 ? stats.running : stats.waiting);
+    stats.steps = steps_;
+    return stats;
+  }
+
+  std::atomic<bool> fail_next_step = false;
+
+ private:
+  struct Live {
+    engine::EngineRequest request;
+    int blocks = 0;
+    int computed = 0;
+    int generated = 0;
+  };
+
+  engine::TokenOutput NextToken(uint64_t id, Live& live) {
+    engine::TokenOutput output;
+    output.id = id;
+    output.choice = live.request.choice;
+    output.index = live.generated++;
+    output.sampled.token = TokenAt(live.request.tokens, output.index);
+    const int alternatives = live.request.sampling.logprobs;
+    if (alternatives >= 0) output.sampled.logprob = -0.5f;
+    for (int i = 0; i < alternatives; ++i) output.sampled.top.emplace_back(i, -1.0f - float(i));
+    if (output.sampled.token == options_.stop_token) {
+      output.finish = engine::FinishReason::kStop;
+    } else if (live.generated == live.request.sampling.max_tokens) {
+      output.finish = engine::FinishReason::kLength;
+    }
+    return output;
+  }
+
+  const ScriptedEngineOptions options_;
+  int free_;
+  uint64_t steps_ = 0;
+  std::map<uint64_t, Live> live_;
+};
+
+}  // namespace sluice::worker

@@ -1,0 +1,144 @@
+#include "worker/worker_server.h"
+
+#include <sched.h>
+#include <string.h>
+
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "worker/error_info.h"
+#include "worker/worker_info.h"
+
+namespace sluice::worker {
+namespace {
+
+constexpr char kHealthName[] = "sluice.v1.Worker";
+// Together below the two seconds that Stop promises.
+constexpr absl::Duration kLeaveTimeout = absl::Milliseconds(400);
+constexpr absl::Duration kStepTimeout = absl::Milliseconds(1200);
+constexpr std::chrono::milliseconds kStreamTimeout{300};
+
+absl::Status Pin(const std::vector<int>& cpus) {
+  if (cpus.empty()) return absl::OkStatus();
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) {
+    if (cpu >= CPU_SETSIZE) return absl::InvalidArgumentError(absl::StrCat("--cpus: there is no core ", cpu));
+    CPU_SET(cpu, &set);
+  }
+  if (sched_setaffinity(0, sizeof(set), &set) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--cpus: cannot stay on these cores (", strerror(errno), "); see `nproc` and `taskset -p $$`"));
+}
+
+int AllowedCores() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+uint64_t DrawIncarnation() {
+  std::random_device random;
+  uint64_t incarnation = 0;
+  while (incarnation == 0) incarnation = uint64_t{random()} << 32 | random();
+  return incarnation;
+}
+
+engine::EngineOptions ToEngineOptions(const WorkerOptions& options) {
+  engine::EngineOptions to;
+  to.block_size = options.block_size;
+  to.num_blocks = options.kv_blocks;
+  to.max_kv_bytes = options.kv_bytes;
+  to.max_context = options.max_context;
+  to.scheduler.max_step_tokens = options.max_step_tokens;
+  to.scheduler.max_step_seqs = options.max_seqs;
+  return to;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerOptions& options,
+                                                                  std::function<void()> on_engine_error) {
+  if (options.role != v1::ROLE_BOTH) {
+    return absl::UnimplementedError("--role: only \"both\" is served by this version; start it with --role both");
+  }
+  if (absl::Status status = Pin(options.cpus); !status.ok()) return status;
+  std::unique_ptr<WorkerServer> server(new WorkerServer());
+  if (absl::Status status = server->OpenEngine(options); !status.ok()) return status;
+  if (absl::Status status = server->Serve(options, std::move(on_engine_error)); !status.ok()) return status;
+  return server;
+}
+
+absl::Status WorkerServer::OpenEngine(const WorkerOptions& options) {
+  auto file = engine::OpenModel(options.model);
+  if (!file.ok()) return file.status();
+  file_ = *std::move(file);
+  kernels::CpuOptions cpu;
+  cpu.threads = options.threads > 0 ? options.threads : AllowedCores();
+  auto backend = kernels::NewCpuBackend(cpu);
+  if (!backend.ok()) return backend.status();
+  backend_ = *std::move(backend);
+  auto engine = engine::Engine::Create(*file_, *backend_, ToEngineOptions(options));
+  if (!engine.ok()) return engine.status();
+  engine_ = *std::move(engine);
+  port_ = std::make_unique<LocalEngine>(*engine_);
+  info_ = DescribeWorker(options, DrawIncarnation(), *file_, *backend_, *engine_);
+  LOG(INFO) << "model \"" << info_.model() << "\", " << cpu.threads << " threads, " << info_.blocks_total()
+            << " blocks of " << options.block_size << " tokens, context " << info_.context_length();
+  return absl::OkStatus();
+}
+
+absl::Status WorkerServer::Serve(const WorkerOptions& options, std::function<void()> on_engine_error) {
+  EngineLoopOptions loop;
+  loop.core = {info_.incarnation(), absl::Milliseconds(options.lease_ms), file_->config().vocab};
+  loop.on_engine_error = [this, notify = std::move(on_engine_error)](const absl::Status& status) {
+    {
+      absl::MutexLock lock(&mutex_);
+      engine_error_ = status;
+    }
+    notify();
+  };
+  loop_ = std::make_unique<EngineLoop>(loop, *port_, board_);
+  service_ = std::make_unique<WorkService>(*loop_);
+  auto listening = Listen(options.host, options.port, {service_.get()});
+  if (!listening.ok()) return listening.status();
+  listening_ = *std::move(listening);
+  info_.mutable_work()->set_host(options.advertise.empty() ? options.host : options.advertise);
+  info_.mutable_work()->set_port(listening_.port);
+  *info_.mutable_ranks(0)->mutable_control() = info_.work();
+  loop_->Start();
+  listening_.server->GetHealthCheckService()->SetServingStatus(kHealthName, true);
+
+  RegistrationOptions registration;
+  registration.routers = options.routers;
+  registration.info = info_;
+  registration.on_drain = [this] { loop_->Drain(); };
+  registration_ = std::make_unique<Registration>(std::move(registration), board_);
+  registration_->Start();
+  return absl::OkStatus();
+}
+
+bool WorkerServer::Stop() {
+  if (registration_ == nullptr) return true;
+  registration_->BeginLeave(kLeaveTimeout);
+  listening_.server->GetHealthCheckService()->SetServingStatus(false);
+  const bool stopped = loop_->Stop(MakeError(v1::DRAINING_WORKER, "the worker is shutting down"), kStepTimeout);
+  listening_.server->Shutdown(std::chrono::system_clock::now() + kStreamTimeout);
+  registration_->Stop(absl::ZeroDuration());
+  return stopped;
+}
+
+WorkerServer::~WorkerServer() {
+  Stop();
+}
+
+absl::Status WorkerServer::engine_error() const {
+  absl::MutexLock lock(&mutex_);
+  return engine_error_;
+}
+
+}  // namespace sluice::worker

@@ -1,0 +1,62 @@
+// A worker, composed: model, backend, engine, engine loop, Work service, registration.
+//
+// Start order: open the model -> backend -> engine -> listen -> announce; nothing is announced that does not serve yet.
+// Stop order: say good-bye to the routers, fail what runs with DRAINING_WORKER, close the streams, end the threads.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "engine/engine.h"
+#include "engine/files/model_file.h"
+#include "kernels/backend.h"
+#include "worker/engine_loop.h"
+#include "worker/listener.h"
+#include "worker/options.h"
+#include "worker/registration.h"
+#include "worker/report_board.h"
+#include "worker/work_service.h"
+
+namespace sluice::worker {
+
+class WorkerServer {
+ public:
+  // `on_engine_error` is called once, on the engine thread; engine_error() is set by then. An error is one line that
+  // names the thing and the next step.
+  static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const WorkerOptions& options,
+                                                             std::function<void()> on_engine_error);
+  ~WorkerServer();
+
+  // Takes less than 2 s. False if the engine is still inside a step, which nothing can interrupt: the process must then
+  // end without destroying this object.
+  bool Stop();
+
+  const v1::WorkerInfo& info() const { return info_; }
+  absl::Status engine_error() const;
+
+ private:
+  WorkerServer() = default;
+  absl::Status OpenEngine(const WorkerOptions& options);
+  absl::Status Serve(const WorkerOptions& options, std::function<void()> on_engine_error);
+
+  std::unique_ptr<engine::ModelFile> file_;
+  std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<LocalEngine> port_;
+  v1::WorkerInfo info_;
+  ReportBoard board_;
+  mutable absl::Mutex mutex_;
+  absl::Status engine_error_ ABSL_GUARDED_BY(mutex_);
+  // Each uses those above it, and dies before them.
+  std::unique_ptr<EngineLoop> loop_;
+  std::unique_ptr<WorkService> service_;
+  Listening listening_;
+  std::unique_ptr<Registration> registration_;
+};
+
+}  // namespace sluice::worker
