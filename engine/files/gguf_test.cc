@@ -248,7 +248,7 @@ TEST(GgufTest, RefusesInOneLineThatNamesTheThing) {
 TEST(GgufTest, RefusesHugeCounts) {
   const std::string good = Good().Serialize();
   for (size_t at : {8, 16}) {
-    for (uint64_t count : {uint64_t{1} << 20, uint64_t{1} << 40, ~uint64_t{0}}) {
+    for (uint64_t count : {uint64_t{1000}, uint64_t{1} << 20, uint64_t{1} << 40, ~uint64_t{0}}) {
       std::string bytes = good;
       std::memcpy(bytes.data() + at, &count, sizeof(count));
       const absl::Status status = Gguf::Parse(Bytes(bytes), "f").status();
