@@ -1,7 +1,7 @@
 // libFuzzer target: any bytes through the whole path of a model file (structure, architecture, tensors, vocabulary).
 // Whatever is accepted is read to its last byte, so that a sanitizer sees every span that lies outside.
 //
-// Run: gguf_fuzz -rss_limit_mb=512 -max_len=65536 CORPUS; seeds come from gguf_fuzz_seeds.
+// Run: gguf_fuzz -rss_limit_mb=512 -max_len=131072 CORPUS; seeds come from gguf_fuzz_seeds.
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -47,7 +47,10 @@ int main(int argc, char** argv) {
   TinyModelSpec tied = Smallest(), floats = Smallest(), wide = Smallest();
   tied.tied = tied.rope_factors = true;
   floats.types = {DType::kF16, DType::kBF16, DType::kF32};
-  wide.head_dim = 128;
+  wide.heads = 1;
+  wide.head_dim = 32;
+  wide.hidden = 256;  // what the K types need
+  wide.tied = true;
   wide.types = {DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kQ4_0};
   int n = 0;
   for (const TinyModelSpec& spec : {Smallest(), tied, floats, wide}) {
