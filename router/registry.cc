@@ -86,7 +86,7 @@ bool Registry::Heartbeat(uint64_t session, const pb::WorkerReport& report, absl:
 }
 
 bool Registry::Report(WorkerRecord& worker, const pb::WorkerReport& report) {
-  if (worker.report.sequence() != 0 && report.sequence() <= worker.report.sequence()) return false;
+  if (report.sequence() <= worker.report.sequence()) return false;  // counts from 1
   worker.report = report;
   worker.draining = report.draining();
   return true;

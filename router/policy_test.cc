@@ -1,0 +1,146 @@
+#include "router/policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace sluice::router {
+namespace {
+
+using ::testing::HasSubstr;
+
+pb::WorkerInfo Info(int64_t blocks, int max_running = 8, int max_step_tokens = 128) {
+  pb::WorkerInfo info;
+  info.mutable_fingerprint()->set_block_size(16);
+  info.set_blocks_total(blocks);
+  info.set_max_running(max_running);
+  info.set_max_step_tokens(max_step_tokens);
+  info.set_context_length(2048);
+  return info;
+}
+
+pb::WorkerReport Report(int64_t free, int64_t waiting_tokens) {
+  pb::WorkerReport report;
+  report.set_blocks_free(free);
+  report.set_waiting_tokens(waiting_tokens);
+  return report;
+}
+
+TEST(LoadModelTest, ChargesAtDispatchAndGivesBackAtTheEnd) {
+  WorkerLoad load(Info(100));
+  const AttemptKey key{"a", 1};
+  load.Dispatched(key, {20, 30});  // 50 tokens: 4 blocks
+  EXPECT_EQ(load.blocks_free(), 96);
+  EXPECT_EQ(load.prompt_backlog(), 20);
+  EXPECT_EQ(load.answer_tokens(), 30);
+  load.Granted(key);
+  load.Generated(key, 5);
+  EXPECT_EQ(load.prompt_backlog(), 0);
+  EXPECT_EQ(load.answer_tokens(), 25);
+  load.Ended(key);
+  load.Ended(key);
+  EXPECT_EQ(load.blocks_free(), 100);
+  EXPECT_EQ(load.answer_tokens(), 0);
+}
+
+TEST(LoadModelTest, AReportReplacesWhatItKnowsAndKeepsWhatIsOnTheWay) {
+  WorkerLoad load(Info(100));
+  load.Dispatched({"a", 1}, {16, 16});
+  load.Granted({"a", 1});
+  load.Dispatched({"b", 1}, {32, 32});
+  load.Report(Report(90, 16));  // the worker has granted a (and serves another router); b is on the way
+  EXPECT_EQ(load.blocks_free(), 90 - 4);
+  EXPECT_EQ(load.prompt_backlog(), 16 + 32);
+  load.Ended({"a", 1});
+  EXPECT_EQ(load.blocks_free(), 92 - 4);
+  EXPECT_EQ(load.prompt_backlog(), 32);
+}
+
+TEST(LoadModelTest, ARefusalHoldsBackUntilSomethingChanges) {
+  WorkerLoad load(Info(100));
+  load.Dispatched({"a", 1}, {16, 16});
+  load.Refused({"a", 1}, 1);
+  EXPECT_TRUE(load.held_back());
+  EXPECT_EQ(load.blocks_free(), 1);
+  EXPECT_EQ(load.attempts(), 0);
+  load.Report(Report(50, 0));
+  EXPECT_FALSE(load.held_back());
+  EXPECT_EQ(load.blocks_free(), 50);
+}
+
+class PolicyTest : public ::testing::Test {
+ protected:
+  Candidate Add(uint64_t incarnation, const pb::WorkerInfo& info) {
+    loads_[incarnation] = WorkerLoad(info);
+    return {incarnation, "w", &loads_[incarnation], true, false};
+  }
+  std::map<uint64_t, WorkerLoad> loads_;
+  std::mt19937_64 rng_{7};
+};
+
+TEST_F(PolicyTest, ABurstSpreadsOverTheLeastLoaded) {
+  std::vector<Candidate> candidates{Add(1, Info(1000)), Add(2, Info(1000)), Add(3, Info(1000))};
+  std::map<uint64_t, int> placed;
+  for (int i = 0; i < 9; ++i) {
+    const Placement placement = Place(candidates, {10, 10}, false, rng_);
+    ASSERT_EQ(placement.kind, Placement::Kind::kPlace);
+    loads_[placement.incarnation].Dispatched({std::to_string(i), 1}, {10, 10});
+    ++placed[placement.incarnation];
+  }
+  EXPECT_EQ(placed, (std::map<uint64_t, int>{{1, 3}, {2, 3}, {3, 3}}));
+}
+
+TEST_F(PolicyTest, TiesAreBrokenAtRandom) {
+  const std::vector<Candidate> candidates{Add(1, Info(1000)), Add(2, Info(1000))};
+  std::map<uint64_t, int> placed;
+  for (int i = 0; i < 1000; ++i) ++placed[Place(candidates, {10, 10}, false, rng_).incarnation];
+  EXPECT_GT(placed[1], 400);
+  EXPECT_GT(placed[2], 400);
+}
+
+TEST_F(PolicyTest, WaitsForBlocksForARowOrForCredit) {
+  const Demand demand{16, 16};
+  EXPECT_EQ(Place({Add(1, Info(2))}, demand, false, rng_).kind, Placement::Kind::kPlace);
+  loads_[1].Dispatched({"a", 1}, {1, 1});
+  EXPECT_EQ(Place({{1, "w", &loads_[1], true, false}}, demand, false, rng_).kind, Placement::Kind::kWait);
+
+  const Candidate one_row = Add(2, Info(1000, 1));
+  loads_[2].Dispatched({"a", 1}, {1, 1});
+  EXPECT_EQ(Place({one_row}, demand, false, rng_).kind, Placement::Kind::kWait);
+
+  const Candidate credit = Add(3, Info(1000, 8, 128));  // 256 tokens of credit
+  loads_[3].Dispatched({"a", 1}, {250, 1});
+  EXPECT_EQ(Place({credit}, demand, false, rng_).kind, Placement::Kind::kWait);
+  EXPECT_EQ(Place({credit}, {6, 16}, false, rng_).kind, Placement::Kind::kPlace);
+  loads_[3].Granted({"a", 1});
+  loads_[3].Generated({"a", 1}, 1);
+  EXPECT_EQ(Place({credit}, {1000, 16}, false, rng_).kind, Placement::Kind::kPlace) << "one prompt is always allowed";
+}
+
+TEST_F(PolicyTest, NeverOnlyIfNobodyAliveCouldEver) {
+  Candidate small = Add(1, Info(2));
+  Candidate large = Add(2, Info(100));
+  const Demand demand{100, 100};
+  EXPECT_EQ(Place({small, large}, demand, false, rng_).incarnation, 2u);
+  large.active = false;
+  EXPECT_EQ(Place({small, large}, demand, false, rng_).kind, Placement::Kind::kWait);
+  const Placement never = Place({small}, demand, false, rng_);
+  EXPECT_EQ(never.kind, Placement::Kind::kNever);
+  EXPECT_THAT(never.explanation, HasSubstr("(32 tokens)"));
+  large.active = true;
+  large.refused_ever = true;
+  EXPECT_EQ(Place({large}, demand, false, rng_).kind, Placement::Kind::kNever);
+  EXPECT_EQ(Place({}, demand, false, rng_).kind, Placement::Kind::kNoWorker);
+  EXPECT_EQ(Place({Add(3, Info(1000))}, {1500, 1500}, false, rng_).kind, Placement::Kind::kNever) << "its context";
+}
+
+TEST_F(PolicyTest, ExplainsWithNumbers) {
+  const Candidate candidate = Add(1, Info(100));
+  loads_[1].Dispatched({"a", 1}, {20, 30});
+  EXPECT_THAT(Place({candidate}, {16, 4}, true, rng_).explanation,
+              HasSubstr("cost 70 = backlog 20 + answers 30 + own 20; blocks 96 of 100 free, needs 2"));
+}
+
+}  // namespace
+}  // namespace sluice::router
