@@ -1,0 +1,286 @@
+#include "kernels/conformance/tiny_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+#include "kernels/dequant.h"
+
+namespace sluice::kernels::conformance {
+namespace {
+
+// Where a block keeps its half-float scale and minimum, and how large codes times scales get: a random block is then
+// random codes under scales that bring values to about 1.
+struct BlockScales {
+  int scale_at;
+  int minimum_at;  // -1: none
+  float scale, minimum;
+};
+
+BlockScales ScalesOf(DType type) {
+  switch (type) {
+    case DType::kQ4_0:
+      return {0, -1, 0.2f, 0};
+    case DType::kQ4_1:
+      return {0, 2, 0.2f, -1.5f};
+    case DType::kQ5_0:
+      return {0, -1, 0.1f, 0};
+    case DType::kQ5_1:
+      return {0, 2, 0.1f, -1.5f};
+    case DType::kQ8_0:
+      return {0, -1, 0.012f, 0};
+    case DType::kQ4_K:
+      return {0, 2, 0.008f, 0.05f};
+    case DType::kQ5_K:
+      return {0, 2, 0.004f, 0.05f};
+    case DType::kQ6_K:
+      return {208, -1, 0.001f, 0};
+    default:
+      return {-1, -1, 0, 0};
+  }
+}
+
+void PutHalf(uint8_t* at, float value) {
+  const uint16_t bits = F32ToF16(value);
+  std::memcpy(at, &bits, sizeof bits);
+}
+
+void FillPlain(Matrix& m, float size, std::mt19937& rng) {
+  std::normal_distribution<float> normal(0.0f, size);
+  for (int64_t i = 0; i < m.rows * m.cols; ++i) {
+    const float value = normal(rng);
+    const uint16_t half = m.type == DType::kF16 ? F32ToF16(value) : F32ToBF16(value);
+    if (m.type == DType::kF32) {
+      std::memcpy(&m.bytes[size_t(i) * 4], &value, 4);
+    } else {
+      std::memcpy(&m.bytes[size_t(i) * 2], &half, 2);
+    }
+  }
+}
+
+Matrix Around(float centre, int64_t cols, std::mt19937& rng) {
+  Matrix m = RandomMatrix(DType::kF32, 1, cols, rng);
+  for (int64_t i = 0; i < cols; ++i) {
+    float v;
+    std::memcpy(&v, &m.bytes[size_t(i) * 4], 4);
+    v += centre;
+    std::memcpy(&m.bytes[size_t(i) * 4], &v, 4);
+  }
+  return m;
+}
+
+Matrix RopeTable(int positions, int rotary_dim) {
+  Matrix m{DType::kF32, positions, rotary_dim, std::vector<uint8_t>(size_t(positions) * size_t(rotary_dim) * 4)};
+  const int pairs = rotary_dim / 2;
+  for (int p = 0; p < positions; ++p) {
+    for (int i = 0; i < pairs; ++i) {
+      const double angle = p * std::pow(10000.0, -2.0 * i / rotary_dim);
+      const float c = float(std::cos(angle)), s = float(std::sin(angle));
+      std::memcpy(&m.bytes[size_t(p * rotary_dim + i) * 4], &c, 4);
+      std::memcpy(&m.bytes[size_t(p * rotary_dim + pairs + i) * 4], &s, 4);
+    }
+  }
+  return m;
+}
+
+template <class T>
+T Take(absl::StatusOr<T> made) {
+  CHECK(made.ok()) << made.status();
+  return *std::move(made);
+}
+
+}  // namespace
+
+std::string TinyShape::ToString() const {
+  return absl::StrCat("hidden ", hidden, ", heads ", heads, "/", kv_heads, " x ", head_dim, ", rotary ", rotary_dim,
+                      ", ffn ", ffn, ", vocab ", vocab, ", blocks of ", block_size, ", type ",
+                      std::string(Info(type).name), ", rope ", int(rope), ", act ", int(activation), ", bias ", bias);
+}
+
+std::vector<float> Matrix::Row(int64_t i) const {
+  std::vector<float> out(static_cast<size_t>(cols));
+  DequantizeRow(type, bytes.data() + size_t(i) * RowBytes(type, cols), cols, out.data());
+  return out;
+}
+
+Matrix RandomMatrix(DType type, int64_t rows, int64_t cols, std::mt19937& rng) {
+  Matrix m{type, rows, cols, std::vector<uint8_t>(size_t(rows) * RowBytes(type, cols))};
+  const float size = 1.0f / std::sqrt(float(cols));
+  const BlockScales scales = ScalesOf(type);
+  if (scales.scale_at < 0) {
+    FillPlain(m, size, rng);
+    return m;
+  }
+  for (uint8_t& b : m.bytes) b = uint8_t(rng());
+  std::uniform_real_distribution<float> vary(0.5f, 1.5f);
+  const auto block = size_t(Info(type).block_bytes);
+  for (size_t i = 0; i < m.bytes.size(); i += block) {
+    PutHalf(&m.bytes[i + size_t(scales.scale_at)], scales.scale * size * vary(rng));
+    if (scales.minimum_at >= 0) {
+      PutHalf(&m.bytes[i + size_t(scales.minimum_at)], scales.minimum * size * vary(rng));
+    }
+  }
+  return m;
+}
+
+TinyWeights::TinyWeights(const TinyShape& s, int max_positions, uint32_t seed) : shape(s) {
+  std::mt19937 rng(seed);
+  const auto matrix = [&](int rows, int cols) { return RandomMatrix(s.type, rows, cols, rng); };
+  for (int i = 0; i < s.layers; ++i) {
+    Layer& l = layers.emplace_back();
+    l.norm1 = Around(1.0f, s.hidden, rng);
+    l.wq = matrix(s.q_dim(), s.hidden);
+    l.wk = matrix(s.kv_dim(), s.hidden);
+    l.wv = matrix(s.kv_dim(), s.hidden);
+    l.bq = Around(0.1f, s.q_dim(), rng);
+    l.bk = Around(-0.1f, s.kv_dim(), rng);
+    l.bv = Around(0.0f, s.kv_dim(), rng);
+    l.wo = matrix(s.hidden, s.q_dim());
+    l.norm2 = Around(1.0f, s.hidden, rng);
+    l.gate = matrix(s.ffn, s.hidden);
+    l.up = matrix(s.ffn, s.hidden);
+    l.down = matrix(s.hidden, s.ffn);
+  }
+  embedding = matrix(s.vocab, s.hidden);
+  final_norm = Around(1.0f, s.hidden, rng);
+  rope = RopeTable(max_positions, s.rotary_dim);
+}
+
+TinyModel::TinyModel(const Backend& backend, const TinyWeights& weights, std::vector<std::vector<int32_t>> tokens,
+                     uint32_t block_seed)
+    : w_(weights), tokens_(std::move(tokens)), computed_(tokens_.size()), logits_(tokens_.size()) {
+  const TinyShape& s = w_.shape;
+  int rows = 0;
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    rows += int(tokens_[i].size());
+    max_blocks_ = std::max(max_blocks_, BlocksFor(int64_t(tokens_[i].size()), s.block_size));
+    logits_[i].resize(tokens_[i].size());
+  }
+  const int num_blocks = int(tokens_.size()) * max_blocks_ + 1;
+  std::vector<int32_t> order(static_cast<size_t>(num_blocks));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937(block_seed));
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    const auto first = order.begin() + int64_t(i) * max_blocks_;
+    blocks_.emplace_back(first, first + max_blocks_);
+  }
+
+  const auto pack = [&](const Matrix& m) { return Take(backend.Pack(m.tensor())); };
+  for (const TinyWeights::Layer& l : w_.layers) {
+    layers_.push_back({pack(l.norm1), pack(l.wq), pack(l.wk), pack(l.wv), pack(l.bq), pack(l.bk), pack(l.bv),
+                       pack(l.wo), pack(l.norm2), pack(l.gate), pack(l.up), pack(l.down)});
+  }
+  embedding_ = pack(w_.embedding);
+  final_norm_ = pack(w_.final_norm);
+  rope_ = pack(w_.rope);
+  kv_ = Take(backend.NewKvPool({s.layers, s.kv_heads, s.head_dim, s.block_size, backend.kv_dtype()}, num_blocks));
+  context_ = Take(backend.NewContext({.max_rows = rows,
+                                      .max_seqs = int(tokens_.size()),
+                                      .max_logits = rows,
+                                      .max_ffn = s.ffn,
+                                      .max_hidden = s.hidden}));
+  x_ = Take(context_->NewActivation(s.hidden));
+  q_ = Take(context_->NewActivation(s.q_dim()));
+  k_ = Take(context_->NewActivation(s.kv_dim()));
+  v_ = Take(context_->NewActivation(s.kv_dim()));
+  attn_ = Take(context_->NewActivation(s.q_dim()));
+}
+
+void TinyModel::RunLayers() {
+  const TinyShape& s = w_.shape;
+  Context& c = *context_;
+  for (int i = 0; i < s.layers; ++i) {
+    const Packed& l = layers_[size_t(i)];
+    c.NormQkv({.x = x_.get(),
+               .norm = l.norm1.get(),
+               .eps = w_.eps,
+               .wq = l.wq.get(),
+               .wk = l.wk.get(),
+               .wv = l.wv.get(),
+               .bq = s.bias ? l.bq.get() : nullptr,
+               .bk = s.bias ? l.bk.get() : nullptr,
+               .bv = s.bias ? l.bv.get() : nullptr,
+               .q = q_.get(),
+               .k = k_.get(),
+               .v = v_.get()});
+    c.RopeKv({.q = q_.get(),
+              .k = k_.get(),
+              .v = v_.get(),
+              .rope = rope_.get(),
+              .rotary_dim = s.rotary_dim,
+              .style = s.rope,
+              .kv = kv_.get(),
+              .layer = i});
+    c.Attention({.q = q_.get(),
+                 .out = attn_.get(),
+                 .kv = kv_.get(),
+                 .layer = i,
+                 .num_heads = s.heads,
+                 .scale = 1.0f / std::sqrt(float(s.head_dim))});
+    c.Output({.attn = attn_.get(), .wo = l.wo.get(), .x = x_.get()});
+    c.Mlp({.x = x_.get(),
+           .norm = l.norm2.get(),
+           .eps = w_.eps,
+           .gate = l.gate.get(),
+           .up = l.up.get(),
+           .down = l.down.get(),
+           .activation = s.activation});
+  }
+}
+
+void TinyModel::Step(const std::vector<Piece>& pieces) {
+  std::vector<int32_t> tokens, row_begin{0}, context_len, table, logit_rows;
+  std::vector<std::pair<int, int>> wanted;  // (sequence, position) of each logits row
+  for (const Piece& piece : pieces) {
+    const auto seq = size_t(piece.seq);
+    for (int i = 0; i < piece.count; ++i) {
+      if (!last_only_ || i + 1 == piece.count) {
+        wanted.emplace_back(piece.seq, computed_[seq]);
+        logit_rows.push_back(int32_t(tokens.size()));
+      }
+      tokens.push_back(tokens_[seq][size_t(computed_[seq]++)]);
+    }
+    row_begin.push_back(int32_t(tokens.size()));
+    context_len.push_back(computed_[seq]);
+    table.insert(table.end(), blocks_[seq].begin(), blocks_[seq].end());
+  }
+  std::vector<float> logits(wanted.size() * size_t(w_.shape.vocab));
+  context_->BeginStep({tokens, row_begin, context_len, table, max_blocks_, logit_rows}, kv_->layout());
+  context_->Embed({.table = embedding_.get(), .scale = 1.5f, .x = x_.get()});
+  RunLayers();
+  context_->Head(
+      {.x = x_.get(), .norm = final_norm_.get(), .eps = w_.eps, .head = embedding_.get(), .logits = logits.data()});
+  const absl::Status done = context_->Finish();
+  CHECK(done.ok()) << done;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const auto from = logits.begin() + int64_t(i) * w_.shape.vocab;
+    logits_[size_t(wanted[i].first)][size_t(wanted[i].second)].assign(from, from + w_.shape.vocab);
+  }
+}
+
+void TinyModel::RunAlone(int chunk) {
+  for (int seq = 0; seq < int(tokens_.size()); ++seq) {
+    while (left(seq) > 0) Step({{seq, std::min(chunk, left(seq))}});
+  }
+}
+
+void TinyModel::RunMixed(std::mt19937& rng) {
+  for (;;) {
+    std::vector<Piece> pieces;
+    for (int seq = 0; seq < int(tokens_.size()); ++seq) {
+      if (left(seq) == 0 || rng() % 4 == 0) continue;
+      const int most = rng() % 2 == 0 ? 1 : left(seq);
+      pieces.push_back({seq, 1 + int(rng() % uint32_t(most))});
+    }
+    std::shuffle(pieces.begin(), pieces.end(), rng);
+    bool done = true;
+    for (int seq = 0; seq < int(tokens_.size()); ++seq) done = done && left(seq) == 0;
+    if (done) return;
+    if (!pieces.empty()) Step(pieces);
+  }
+}
+
+}  // namespace sluice::kernels::conformance
