@@ -133,6 +133,7 @@ void Sender::OnAck(uint64_t sequence, absl::Time now) {
   t.bytes_acked += piece.bytes;
   ++t.pieces_acked;
   t.last_ack = t.last_progress = now;
+  outbox_.acks.push_back({it->second.lease_id, t.bytes_acked});
   in_flight_.erase(it);
 }
 

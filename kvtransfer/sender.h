@@ -37,6 +37,12 @@ class Sender {
     bool dropped = false;
   };
 
+  // The receiver has this much of the transfer.
+  struct Ack {
+    uint64_t lease_id = 0;
+    int64_t bytes_acked = 0;
+  };
+
   struct End {
     uint64_t lease_id = 0;
     absl::Status status;  // OK: committed at the receiver
@@ -50,6 +56,7 @@ class Sender {
   struct Outbox {
     std::vector<v1::SenderMessage> messages;
     std::vector<Gather> gathers;
+    std::vector<Ack> acks;
     std::vector<End> ends;
   };
 

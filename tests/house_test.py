@@ -35,7 +35,7 @@ ANYTHING = ("tests", "bench")
 PURE = [
     "engine/block_pool", "engine/scheduler", "engine/sequence", "engine/sampler", "engine/keyed_random",
     "engine/text/*", "kvtransfer/lease_table", "kvtransfer/checksum", "kvtransfer/piece_copy", "kvtransfer/sender",
-    "kvtransfer/receiver", "worker/worker_core", "router/registry", "router/queue",
+    "kvtransfer/receiver", "kvtransfer/piece_split", "kvtransfer/fingerprint", "worker/worker_core", "router/registry", "router/queue",
     "router/load_model", "router/policy", "router/request", "router/core", "router/validate", "router/answer_stream",
 ]
 IMPURE = re.compile(

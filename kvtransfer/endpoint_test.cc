@@ -1,0 +1,359 @@
+// A prefill and a decode endpoint against each other over real gRPC and shared memory, in one process.
+#include <map>
+#include <random>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "grpcpp/server_builder.h"
+#include "gtest/gtest.h"
+#include "kvtransfer/decode_endpoint.h"
+#include "kvtransfer/fault_channel.h"
+#include "kvtransfer/fingerprint.h"
+#include "kvtransfer/prefill_endpoint.h"
+
+namespace sluice::kvtransfer {
+namespace {
+
+constexpr absl::Duration kLong = absl::Seconds(30);  // only a broken test waits this long
+const kernels::KvLayout kLayout{3, 2, 8, 4, kernels::KvDType::kF32};
+constexpr int kBlocks = 64;
+
+struct Pool {
+  std::vector<std::vector<std::byte>> layers;
+  explicit Pool(uint64_t seed) {
+    std::mt19937_64 rng(seed);
+    for (int i = 0; i < kLayout.num_layers; ++i) {
+      layers.emplace_back(kLayout.block_bytes() * kBlocks);
+      for (auto& b : layers.back()) b = seed == 0 ? std::byte(0) : std::byte(rng());
+    }
+  }
+  HostKv view() {
+    return {kLayout, 0, kBlocks, [this](int layer) { return layers[size_t(layer)].data(); }};
+  }
+  std::span<const std::byte> block(int layer, int id) const {
+    return {layers[size_t(layer)].data() + size_t(id) * kLayout.block_bytes(), kLayout.block_bytes()};
+  }
+};
+
+v1::Fingerprint Print(const std::string& model = "m") {
+  v1::Fingerprint f;
+  f.set_protocol_version(kTransferProtocolVersion);
+  f.set_model_hash(model);
+  f.set_numerics("f32.1");
+  f.set_block_size(kLayout.block_size);
+  return f;
+}
+
+// Collects ends and pair states; waits for them.
+template <typename Key, typename Value>
+class Board {
+ public:
+  void Put(const Key& key, Value value) {
+    absl::MutexLock lock(&mutex_);
+    EXPECT_TRUE(once_ == false || !values_.contains(key)) << "ended twice";
+    values_[key] = std::move(value);
+  }
+  template <typename Pred>
+  bool WaitUntil(const Key& key, Pred pred) {
+    absl::MutexLock lock(&mutex_);
+    const auto good = [&]()
+                          ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return values_.contains(key) && pred(values_.at(key)); };
+    return mutex_.AwaitWithTimeout(absl::Condition(&good), kLong);
+  }
+  bool Wait(const Key& key) {
+    return WaitUntil(key, [](const Value&) { return true; });
+  }
+  Value Get(const Key& key) {
+    EXPECT_TRUE(Wait(key)) << "nothing came";
+    absl::MutexLock lock(&mutex_);
+    return values_[key];
+  }
+  bool Has(const Key& key) {
+    absl::MutexLock lock(&mutex_);
+    return values_.contains(key);
+  }
+  explicit Board(bool once) : once_(once) {}
+
+ private:
+  const bool once_;
+  absl::Mutex mutex_;
+  std::map<Key, Value> values_;
+};
+
+class Decode {
+ public:
+  explicit Decode(uint64_t incarnation, int port = 0, v1::Fingerprint print = Print(), uint64_t pool_seed = 0)
+      : incarnation_(incarnation), pool(pool_seed) {
+    DecodeEndpoint::Options options;
+    options.incarnation = incarnation;
+    options.fingerprint = std::move(print);
+    options.host_id = "h";
+    options.kv = pool.view();
+    options.receiver.max_piece_bytes = int64_t(kLayout.block_bytes()) * 4;
+    options.receiver.progress_timeout = absl::Seconds(1);
+    endpoint =
+        std::make_unique<DecodeEndpoint>(options, [this](const Receiver::End& end) { ends.Put(end.lease_id, end); });
+    grpc::ServerBuilder builder;
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddListeningPort(absl::StrCat("127.0.0.1:", port), grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(&endpoint->service());
+    server = builder.BuildAndStart();
+    EXPECT_NE(server, nullptr);
+  }
+  ~Decode() { Stop(); }
+  void Stop() {
+    if (server == nullptr) return;
+    server->Shutdown(absl::ToChronoTime(absl::Now()));
+    server->Wait();
+    server.reset();
+    endpoint.reset();
+  }
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+  int port() const { return port_; }
+
+  const uint64_t incarnation_;
+  int port_ = 0;
+  Pool pool;
+  Board<uint64_t, Receiver::End> ends{true};
+  std::unique_ptr<DecodeEndpoint> endpoint;
+  std::unique_ptr<grpc::Server> server;
+};
+
+class Prefill {
+ public:
+  explicit Prefill(uint64_t incarnation, FaultPlan plan = {}, v1::Fingerprint print = Print()) : pool(incarnation) {
+    faults->plan = std::move(plan);
+    PrefillEndpoint::Options options;
+    options.incarnation = incarnation;
+    options.fingerprint = std::move(print);
+    options.host_id = "h";
+    options.kv = pool.view();
+    options.sender.progress_timeout = absl::Seconds(2);
+    options.wrap_channel = [this](std::unique_ptr<SendChannel> c) { return WithFaults(std::move(c), faults); };
+    endpoint = std::make_unique<PrefillEndpoint>(
+        options,
+        PrefillEndpoint::Callbacks{[this](TransferId id, const Sender::End& end) { ends.Put(id, end); },
+                                   [this](TransferId id, int64_t bytes) { progress.Put(id, bytes); },
+                                   [this](uint64_t d, PrefillEndpoint::PairState state, const absl::Status& s) {
+                                     if (state == PrefillEndpoint::PairState::kUp) ups.Put(d, ++up_count);
+
+                                     pairs.Put(d, {state, s});
+                                   }});
+  }
+  bool WaitUp(const Decode& d) {
+    return pairs.WaitUntil(d.incarnation_, [](const auto& p) { return p.first == PrefillEndpoint::PairState::kUp; });
+  }
+
+  Pool pool;
+  std::shared_ptr<FaultState> faults = std::make_shared<FaultState>();
+  Board<TransferId, Sender::End> ends{true};
+  Board<TransferId, int64_t> progress{false};
+  Board<uint64_t, std::pair<PrefillEndpoint::PairState, absl::Status>> pairs{false};
+  int up_count = 0;
+  Board<uint64_t, int> ups{false};
+  std::unique_ptr<PrefillEndpoint> endpoint;
+};
+
+std::vector<int32_t> Blocks(int first, int count, int stride = 1) {
+  std::vector<int32_t> blocks;
+  for (int i = 0; i < count; ++i) blocks.push_back((first + i * stride) % kBlocks);
+  return blocks;
+}
+
+void ExpectSame(const Pool& from, std::span<const int32_t> from_blocks, const Pool& to,
+                std::span<const int32_t> to_blocks) {
+  for (int layer = 0; layer < kLayout.num_layers; ++layer) {
+    for (size_t i = 0; i < from_blocks.size(); ++i) {
+      const auto a = from.block(layer, from_blocks[i]), b = to.block(layer, to_blocks[i]);
+      ASSERT_TRUE(std::equal(a.begin(), a.end(), b.begin())) << "layer " << layer << " block " << i;
+    }
+  }
+}
+
+// One lease from start to end, the blocks coming in two chunks.
+void Transfer(Prefill& p, Decode& d, uint64_t incarnation, uint64_t lease, const std::vector<int32_t>& from,
+              const std::vector<int32_t>& to) {
+  d.endpoint->Expect(lease, incarnation, {}, to);
+  const TransferId id{d.incarnation_, lease};
+  p.endpoint->Open(id, {}, from);
+  const int half = int(from.size()) / 2;
+  if (half > 0) p.endpoint->AddBlocks(id, 0, half);
+  p.endpoint->AddBlocks(id, half, int(from.size()));
+  v1::Commit commit;
+  commit.set_computed_tokens(int(lease));
+  p.endpoint->Commit(id, commit);
+}
+
+TEST(Endpoints, BytesArriveAndBothSidesHearOfIt) {
+  Decode d(100);
+  Prefill p(1);
+  p.endpoint->SetPeers({{100, d.address()}});
+  ASSERT_TRUE(p.WaitUp(d));
+  const auto from = Blocks(3, 13, 5), to = Blocks(7, 13, 3);
+  Transfer(p, d, 1, 42, from, to);
+  EXPECT_TRUE(p.ends.Get({100, 42}).status.ok());
+  const Receiver::End end = d.ends.Get(42);
+  EXPECT_TRUE(end.status.ok());
+  EXPECT_EQ(end.commit.computed_tokens(), 42);
+  EXPECT_EQ(end.bytes, int64_t(13 * kLayout.block_bytes_all_layers()));
+  EXPECT_EQ(p.progress.Get({100, 42}), end.bytes);
+  ExpectSame(p.pool, from, d.pool, to);
+}
+
+TEST(Endpoints, TwoPrefillsAndTwoDecodesManyLeasesAtOnce) {
+  Decode d1(100), d2(200);
+  Prefill p1(1), p2(2);
+  Prefill* const prefills[] = {&p1, &p2};
+  Decode* const decodes[] = {&d1, &d2};
+  for (Prefill* p : prefills) {
+    p->endpoint->SetPeers({{100, d1.address()}, {200, d2.address()}});
+    ASSERT_TRUE(p->WaitUp(d1) && p->WaitUp(d2));
+  }
+  // Each (prefill, decode) pair has leases with disjoint targets.
+  struct Job {
+    int p, d;
+    uint64_t lease;
+    std::vector<int32_t> from, to;
+  };
+  std::vector<Job> jobs;
+  for (int round = 0; round < 4; ++round) {
+    for (int p = 0; p < 2; ++p) {
+      for (int d = 0; d < 2; ++d) {
+        const int slot = p * 4 + round;
+        jobs.push_back({p, d, uint64_t(1 + slot), Blocks(round * 9, 7), Blocks(slot * 8, 7)});
+        const Job& j = jobs.back();
+        Transfer(*prefills[p], *decodes[d], uint64_t(p + 1), j.lease, j.from, j.to);
+      }
+    }
+  }
+  for (const Job& j : jobs) {
+    EXPECT_TRUE(decodes[j.d]->ends.Get(j.lease).status.ok());
+    EXPECT_TRUE(prefills[j.p]->ends.Get({decodes[j.d]->incarnation_, j.lease}).status.ok());
+    ExpectSame(prefills[j.p]->pool, j.from, decodes[j.d]->pool, j.to);
+  }
+}
+
+TEST(Endpoints, CorruptPieceFailsThatLeaseAndNothingElse) {
+  Decode d(100);
+  Prefill p(1, {.corrupt = {1}});
+  p.endpoint->SetPeers({{100, d.address()}});
+  ASSERT_TRUE(p.WaitUp(d));
+  Transfer(p, d, 1, 1, Blocks(0, 12), Blocks(0, 12));
+  EXPECT_EQ(d.ends.Get(1).status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(p.ends.Get({100, 1}).status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(p.faults->injected, 1u);
+  Transfer(p, d, 1, 2, Blocks(0, 12), Blocks(0, 12));
+  EXPECT_TRUE(d.ends.Get(2).status.ok());
+  ExpectSame(p.pool, Blocks(0, 12), d.pool, Blocks(0, 12));
+}
+
+// Lost or stalled bytes end in an abort of the pair, never in a commit; the next epoch works.
+TEST(Endpoints, LostAndStalledBytesEndInAnErrorAndANewEpoch) {
+  for (const bool stall : {false, true}) {
+    Decode d(100);
+    FaultPlan plan;
+    (stall ? plan.stall : plan.lose) = {1};
+    Prefill p(1, plan);
+    p.endpoint->SetPeers({{100, d.address()}});
+    ASSERT_TRUE(p.WaitUp(d));
+    Transfer(p, d, 1, 1, Blocks(0, 12), Blocks(0, 12));
+    EXPECT_FALSE(d.ends.Get(1).status.ok());
+    EXPECT_FALSE(p.ends.Get({100, 1}).status.ok());
+    EXPECT_GE(p.faults->injected, 1u);
+    ASSERT_TRUE(p.ups.WaitUntil(100, [](int n) { return n >= 2; })) << "a new epoch";
+    Transfer(p, d, 1, 2, Blocks(0, 12), Blocks(20, 12));
+    EXPECT_TRUE(d.ends.Get(2).status.ok()) << d.ends.Get(2).status;
+    ExpectSame(p.pool, Blocks(0, 12), d.pool, Blocks(20, 12));
+  }
+}
+
+TEST(Endpoints, CancelAndForgetEndBothSides) {
+  Decode d(100);
+  Prefill p(1);
+  p.endpoint->SetPeers({{100, d.address()}});
+  ASSERT_TRUE(p.WaitUp(d));
+  for (uint64_t lease : {1, 2}) {
+    d.endpoint->Expect(lease, 1, {}, Blocks(0, 8));
+    p.endpoint->Open({100, lease}, {}, Blocks(0, 8));
+    p.endpoint->AddBlocks({100, lease}, 0, 4);
+  }
+  ASSERT_TRUE(p.progress.Wait({100, 2}));
+  p.endpoint->Cancel({100, 1}, absl::CancelledError("client"));
+  d.endpoint->Forget(2, absl::CancelledError("released"));
+  EXPECT_EQ(d.ends.Get(1).status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(p.ends.Get({100, 1}).status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(d.ends.Get(2).status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(p.ends.Get({100, 2}).status.code(), absl::StatusCode::kCancelled);
+}
+
+TEST(Endpoints, NoPairMeansAnErrorAtOnce) {
+  Decode d(100);
+  Prefill p(1);
+  d.endpoint->Expect(1, 1, {}, Blocks(0, 4));
+  EXPECT_EQ(d.ends.Get(1).status.code(), absl::StatusCode::kUnavailable);
+  p.endpoint->Open({100, 1}, {}, Blocks(0, 4));
+  EXPECT_EQ(p.ends.Get({100, 1}).status.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(Endpoints, UnfitWorkersAreRefusedAtRegistration) {
+  Decode d(100);
+  Prefill p(1, {}, Print("another model"));
+  p.endpoint->SetPeers({{100, d.address()}});
+  ASSERT_TRUE(p.pairs.Wait(100));
+  const auto [state, why] = p.pairs.Get(100);
+  EXPECT_EQ(state, PrefillEndpoint::PairState::kRefused);
+  EXPECT_NE(std::string(why.message()).find("model hash"), std::string::npos) << why;
+}
+
+// A decode worker that comes back on the same port is another incarnation: the old one's pair never serves it.
+TEST(Endpoints, RestartOnTheSamePort) {
+  auto d = std::make_unique<Decode>(100);
+  const int port = d->port();
+  Prefill p(1);
+  p.endpoint->SetPeers({{100, d->address()}});
+  ASSERT_TRUE(p.WaitUp(*d));
+  d->endpoint->Expect(1, 1, {}, Blocks(0, 8));
+  p.endpoint->Open({100, 1}, {}, Blocks(0, 8));
+  p.endpoint->AddBlocks({100, 1}, 0, 4);
+  ASSERT_TRUE(p.progress.Wait({100, 1}));
+  d->Stop();
+  EXPECT_FALSE(d->ends.Get(1).status.ok());
+  EXPECT_FALSE(p.ends.Get({100, 1}).status.ok());
+  d = std::make_unique<Decode>(101, port);
+  EXPECT_TRUE(p.pairs.WaitUntil(100, [](const auto& s) { return s.first == PrefillEndpoint::PairState::kRefused; }))
+      << "the address answers as another incarnation";
+  p.endpoint->SetPeers({{101, d->address()}});
+  ASSERT_TRUE(p.WaitUp(*d));
+  Transfer(p, *d, 1, 1, Blocks(0, 8), Blocks(0, 8));
+  EXPECT_TRUE(d->ends.Get(1).status.ok());
+  ExpectSame(p.pool, Blocks(0, 8), d->pool, Blocks(0, 8));
+}
+
+// A prefill endpoint that goes away with transfers open: the decode side hears of it at once.
+TEST(Endpoints, PrefillGoes) {
+  Decode d(100);
+  auto p = std::make_unique<Prefill>(1);
+  p->endpoint->SetPeers({{100, d.address()}});
+  ASSERT_TRUE(p->WaitUp(d));
+  d.endpoint->Expect(1, 1, {}, Blocks(0, 8));
+  p->endpoint->Open({100, 1}, {}, Blocks(0, 8));
+  p->endpoint->AddBlocks({100, 1}, 0, 4);
+  ASSERT_TRUE(p->progress.Wait({100, 1}));
+  p->endpoint.reset();
+  EXPECT_FALSE(p->ends.Get({100, 1}).status.ok());
+  EXPECT_FALSE(d.ends.Get(1).status.ok());
+}
+
+TEST(FaultPlan, ParsesAndNamesWhatIsWrong) {
+  const auto plan = ParseFaultPlan("corrupt=3,lose=7,corrupt=4");
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->corrupt, (std::set<uint64_t>{3, 4}));
+  EXPECT_EQ(plan->lose, (std::set<uint64_t>{7}));
+  EXPECT_NE(ParseFaultPlan("bend=3").status().message().find("bend=3"), std::string::npos);
+  EXPECT_FALSE(ParseFaultPlan("corrupt=x").ok());
+}
+
+}  // namespace
+}  // namespace sluice::kvtransfer

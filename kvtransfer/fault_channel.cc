@@ -1,0 +1,85 @@
+#include "kvtransfer/fault_channel.h"
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "glog/logging.h"
+
+namespace sluice::kvtransfer {
+namespace {
+
+class FaultChannel : public SendChannel {
+ public:
+  FaultChannel(std::unique_ptr<SendChannel> channel, std::shared_ptr<FaultState> state)
+      : channel_(std::move(channel)), state_(std::move(state)) {}
+
+  absl::StatusOr<std::span<std::byte>> Buffer(uint64_t sequence, size_t bytes) override {
+    auto buffer = channel_->Buffer(sequence, bytes);
+    if (buffer.ok()) buffer_ = *buffer;
+    return buffer;
+  }
+
+  // The checksum was taken from the buffer before this call.
+  absl::Status Send(uint64_t sequence) override {
+    const uint64_t piece = state_->pieces.fetch_add(1);
+    const FaultPlan& plan = state_->plan;
+    if (plan.fail.contains(piece)) {
+      Note("failing", piece);
+      return absl::UnavailableError("injected fault: send failed");
+    }
+    if (plan.stall.contains(piece)) stalled_ = true;
+    if (stalled_ || plan.lose.contains(piece)) {
+      Note("losing", piece);
+      return absl::OkStatus();
+    }
+    if (plan.corrupt.contains(piece) && !buffer_.empty()) {
+      Note("corrupting", piece);
+      buffer_[buffer_.size() / 2] ^= std::byte(0x10);
+    }
+    return channel_->Send(sequence);
+  }
+
+  absl::Status status() const override { return channel_->status(); }
+  void Close() override { channel_->Close(); }
+
+ private:
+  void Note(const char* what, uint64_t piece) {
+    state_->injected.fetch_add(1);
+    LOG(WARNING) << "injected fault: " << what << " KV piece " << piece;
+  }
+
+  std::unique_ptr<SendChannel> channel_;
+  std::shared_ptr<FaultState> state_;
+  std::span<std::byte> buffer_;
+  bool stalled_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<FaultPlan> ParseFaultPlan(std::string_view text) {
+  FaultPlan plan;
+  for (const absl::string_view part :
+       absl::StrSplit(absl::string_view(text.data(), text.size()), ',', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> fault = absl::StrSplit(part, absl::MaxSplits('=', 1));
+    uint64_t piece = 0;
+    std::set<uint64_t>* which = fault.first == "corrupt" ? &plan.corrupt
+                                : fault.first == "lose"  ? &plan.lose
+                                : fault.first == "stall" ? &plan.stall
+                                : fault.first == "fail"  ? &plan.fail
+                                                         : nullptr;
+    if (which == nullptr || !absl::SimpleAtoi(fault.second, &piece)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("fault plan: '", part, "' is not corrupt=N, lose=N, stall=N or fail=N"));
+    }
+    which->insert(piece);
+  }
+  return plan;
+}
+
+std::unique_ptr<SendChannel> WithFaults(std::unique_ptr<SendChannel> channel, std::shared_ptr<FaultState> state) {
+  return std::make_unique<FaultChannel>(std::move(channel), std::move(state));
+}
+
+}  // namespace sluice::kvtransfer

@@ -1,0 +1,37 @@
+// A SendChannel that misbehaves on purpose, around a real one: for tests and for fault drills on real processes. Every
+// injected fault is counted, so that a test can prove that it happened.
+//
+// Faults are given by the number of the piece (counted over all pieces of the wrapper, from 0).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "kvtransfer/channel.h"
+
+namespace sluice::kvtransfer {
+
+struct FaultPlan {
+  std::set<uint64_t> corrupt;  // one byte is changed after the checksum was taken
+  std::set<uint64_t> lose;     // the bytes are never handed over, though Send says OK
+  std::set<uint64_t> stall;    // as lose, and so is everything after it
+  std::set<uint64_t> fail;     // Send fails
+};
+
+// "corrupt=3,lose=7,stall=9,fail=2"; each key may come several times. INVALID_ARGUMENT names the bad part.
+absl::StatusOr<FaultPlan> ParseFaultPlan(std::string_view text);
+
+// Shared by all channels that one plan wraps.
+struct FaultState {
+  FaultPlan plan;
+  std::atomic<uint64_t> pieces{0};
+  std::atomic<uint64_t> injected{0};
+};
+
+std::unique_ptr<SendChannel> WithFaults(std::unique_ptr<SendChannel> channel, std::shared_ptr<FaultState> state);
+
+}  // namespace sluice::kvtransfer

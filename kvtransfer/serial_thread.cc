@@ -1,0 +1,49 @@
+#include "kvtransfer/serial_thread.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+
+namespace sluice::kvtransfer {
+
+SerialThread::SerialThread(absl::Duration tick_interval, Task tick)
+    : tick_interval_(tick_interval), tick_(std::move(tick)), thread_([this] { Run(); }) {}
+
+SerialThread::~SerialThread() {
+  Stop();
+}
+
+void SerialThread::Post(Task task) {
+  absl::MutexLock lock(&mutex_);
+  if (!stopping_) tasks_.push_back(std::move(task));
+}
+
+void SerialThread::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void SerialThread::Run() {
+  absl::Time next_tick = absl::Now() + tick_interval_;
+  while (true) {
+    std::vector<Task> tasks;
+    bool stop = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.AwaitWithDeadline(absl::Condition(this, &SerialThread::HasWork), next_tick);
+      tasks.swap(tasks_);
+      stop = stopping_;
+    }
+    for (const Task& task : tasks) task();
+    if (stop) return;
+    if (absl::Now() >= next_tick) {
+      tick_();
+      next_tick = absl::Now() + tick_interval_;
+    }
+  }
+}
+
+}  // namespace sluice::kvtransfer
