@@ -9,14 +9,11 @@
 namespace sluice::router {
 namespace {
 
-constexpr int kCreditSteps = 2;
-
 bool HasRoom(const WorkerLoad& load, const Demand& demand) {
   if (load.held_back()) return false;
   if (demand.Blocks(load.block_size()) > load.blocks_free()) return false;
   if (load.max_running() > 0 && load.attempts() >= load.max_running()) return false;
-  const int64_t credit = int64_t(kCreditSteps) * load.max_step_tokens();
-  return load.prompt_backlog() == 0 || credit == 0 || load.prompt_backlog() + demand.prompt_tokens <= credit;
+  return load.max_step_tokens() <= 0 || load.prompt_backlog() < load.max_step_tokens();
 }
 
 int64_t Cost(const WorkerLoad& load, const Demand& demand) {

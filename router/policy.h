@@ -3,8 +3,8 @@
 //   cost(worker) = prompt backlog + answer tokens that may still come + the request's own tokens         (in tokens)
 //
 // The least cost among the workers that have room wins, ties at random. Room means: the blocks fit, fewer requests than
-// the worker runs in a step, and a prompt backlog within the credit (two steps' worth of tokens; one prompt is always
-// allowed). The credit keeps workers from idling and the rest in the router's queue, where order and deadlines hold.
+// the worker runs in a step, and a prompt backlog of less than a step's tokens. So a worker never idles (reports come
+// every step), and the rest stays in the router's queue, where order and deadlines hold.
 #pragma once
 
 #include <cstdint>

@@ -109,13 +109,14 @@ TEST_F(PolicyTest, WaitsForBlocksForARowOrForCredit) {
   loads_[2].Dispatched({"a", 1}, {1, 1});
   EXPECT_EQ(Place({one_row}, demand, false, rng_).kind, Placement::Kind::kWait);
 
-  const Candidate credit = Add(3, Info(1000, 8, 128));  // 256 tokens of credit
-  loads_[3].Dispatched({"a", 1}, {250, 1});
-  EXPECT_EQ(Place({credit}, demand, false, rng_).kind, Placement::Kind::kWait);
-  EXPECT_EQ(Place({credit}, {6, 16}, false, rng_).kind, Placement::Kind::kPlace);
+  const Candidate credit = Add(3, Info(1000, 8, 128));
+  loads_[3].Dispatched({"a", 1}, {127, 1});
+  EXPECT_EQ(Place({credit}, {1000, 16}, false, rng_).kind, Placement::Kind::kPlace) << "however long it is";
+  loads_[3].Dispatched({"b", 1}, {1, 1});
+  EXPECT_EQ(Place({credit}, {1, 16}, false, rng_).kind, Placement::Kind::kWait);
   loads_[3].Granted({"a", 1});
   loads_[3].Generated({"a", 1}, 1);
-  EXPECT_EQ(Place({credit}, {1000, 16}, false, rng_).kind, Placement::Kind::kPlace) << "one prompt is always allowed";
+  EXPECT_EQ(Place({credit}, {1, 16}, false, rng_).kind, Placement::Kind::kPlace);
 }
 
 TEST_F(PolicyTest, NeverOnlyIfNobodyAliveCouldEver) {
