@@ -87,6 +87,17 @@ TEST(Commit, TheContextEndsASequence) {
   EXPECT_EQ(Step(s, 2, 5).finish, FinishReason::kLength);
 }
 
+TEST(Commit, TheDrawIsKeyedByTheIndexInPromptAndAnswer) {
+  const SamplingParams p{.temperature = 1.0f, .seed = 5, .max_tokens = 8};
+  Sequence s = Make(7, p);
+  s.choice = 3;
+  for (int i = 0; i < 8; ++i) {
+    std::vector<float> logits(kVocab, 0.0f), same = logits;
+    const int32_t token = Commit({{&s, s.computed, s.remaining(), true}}, logits, kVocab, kContext).at(0).sampled.token;
+    EXPECT_EQ(token, Sample(same, p, {.seed = 5, .choice = 3, .position = 7 + i}, i).token);
+  }
+}
+
 TEST(Commit, AReplayGoesOnCountingAndDrawsTheSame) {
   const SamplingParams p{.temperature = 1.0f, .seed = 5, .max_tokens = 6};
   const auto flat_step = [](Sequence& s) {
