@@ -45,6 +45,18 @@ bool RightWireType(const FieldDescriptor& field, UnknownField::Type got) {
   return got == ExpectedType(field) || (field.is_packable() && got == UnknownField::TYPE_LENGTH_DELIMITED);
 }
 
+// Whether a packed field's bytes are whole numbers.
+bool WholePacked(UnknownField::Type element, const std::string& bytes) {
+  if (element == UnknownField::TYPE_FIXED32) return bytes.size() % 4 == 0;
+  if (element == UnknownField::TYPE_FIXED64) return bytes.size() % 8 == 0;
+  int length = 0;  // of the varint so far
+  for (const char byte : bytes) {
+    if (++length > 10) return false;
+    if ((byte & 0x80) == 0) length = 0;
+  }
+  return length == 0;
+}
+
 absl::Status Check(const Descriptor& type, const std::string& bytes, const std::string& path, int depth) {
   UnknownFieldSet fields;
   if (depth > kMaxDepth || !fields.ParseFromArray(bytes.data(), int(bytes.size()))) return Malformed(type, path);
@@ -63,6 +75,9 @@ absl::Status Check(const Descriptor& type, const std::string& bytes, const std::
     if (field->type() == FieldDescriptor::TYPE_STRING && engine::ValidPrefix(value) != value.size()) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, ": is not valid UTF-8 (byte ", engine::ValidPrefix(value), ")"));
+    }
+    if (field->is_packable() && !WholePacked(ExpectedType(*field), value)) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": is cut short inside a number"));
     }
     if (field->type() == FieldDescriptor::TYPE_MESSAGE) {
       if (absl::Status status = Check(*field->message_type(), value, name, depth + 1); !status.ok()) return status;
