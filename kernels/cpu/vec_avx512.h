@@ -18,7 +18,7 @@ struct Simd {
   static constexpr int kDotRows = 3;  // 3 x 8 accumulators + 3 x + 1 w of 32 registers
   static constexpr int kPvRows = 6;   // 6 x 4 accumulators + 4 v
   static constexpr int kPvVectors = 4;
-  static constexpr int kGemvRows = 8;
+  static constexpr int kGemvRows = 4;
 
   // What one register of a register tile holds: all sixteen lanes.
   using P = __m512;
