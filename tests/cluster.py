@@ -2,7 +2,6 @@
 
 Environment: SLUICE_BUILD, the build folder (ctest sets it); SLUICE_TEST_MODEL, the real model (deploy/test sets it).
 """
-import ctypes
 import os
 import pathlib
 import re
@@ -13,6 +12,7 @@ import sys
 import tempfile
 import time
 
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 try:
     from sluice_client import Client
 except ImportError as error:
@@ -53,10 +53,6 @@ def wait_until(condition, timeout, what):
         time.sleep(0.02)
 
 
-def _die_with_parent():
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
 class Server:
     """One server process; `ready` is the line it printed, `fields` its NAME=VALUE pairs."""
 
@@ -64,8 +60,10 @@ class Server:
         self.arguments = [str(a) for a in arguments]
         self.log = pathlib.Path(log)
         with open(log, "w", encoding="utf-8") as out:
-            self.process = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                                            preexec_fn=_die_with_parent)
+            # setpriv becomes the server, which dies with this test. Not preexec_fn: that forks for real, and gRPC's
+            # threads of this process do not survive a fork.
+            self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *self.arguments],
+                                            stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         self.ready = None
         self.fields = {}
 
