@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "glog/logging.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -48,6 +49,16 @@ uint64_t DrawIncarnation() {
   return incarnation;
 }
 
+// The engine speaks of its options; people gave flags.
+absl::Status InFlags(const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrReplaceAll(status.message(), {{"max_kv_bytes", "--kv-bytes"},
+                                                                            {"num_blocks", "--kv-blocks"},
+                                                                            {"max_context", "--max-context"},
+                                                                            {"block_size", "--block-size"},
+                                                                            {"max_step_tokens", "--max-step-tokens"},
+                                                                            {"max_step_seqs", "--max-seqs"}}));
+}
+
 engine::EngineOptions ToEngineOptions(const WorkerOptions& options) {
   engine::EngineOptions to;
   to.block_size = options.block_size;
@@ -83,7 +94,7 @@ absl::Status WorkerServer::OpenEngine(const WorkerOptions& options) {
   if (!backend.ok()) return backend.status();
   backend_ = *std::move(backend);
   auto engine = engine::Engine::Create(*file_, *backend_, ToEngineOptions(options));
-  if (!engine.ok()) return engine.status();
+  if (!engine.ok()) return InFlags(engine.status());
   engine_ = *std::move(engine);
   port_ = std::make_unique<LocalEngine>(*engine_);
   info_ = DescribeWorker(options, DrawIncarnation(), *file_, *backend_, *engine_);
