@@ -1,0 +1,204 @@
+// The registration against a router's registry over a real loopback connection.
+#include "worker/registration.h"
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "glog/logging.h"
+#include "gtest/gtest.h"
+#include "proto/worker.grpc.pb.h"
+#include "worker/listener.h"
+
+namespace sluice::worker {
+namespace {
+
+// Remembers what it is told.
+class FakeRouter final : public v1::Registry::Service {
+ public:
+  explicit FakeRouter(int port = 0, bool drain = false) : drain_(drain) {
+    auto listening = Listen("127.0.0.1", port, {this});
+    CHECK(listening.ok()) << listening.status();
+    listening_ = *std::move(listening);
+  }
+  ~FakeRouter() override { listening_.server->Shutdown(std::chrono::system_clock::now()); }
+
+  grpc::Status Announce(grpc::ServerContext*,
+                        grpc::ServerReaderWriter<v1::AnnounceReply, v1::Announcement>* stream) override {
+    v1::Announcement announcement;
+    while (stream->Read(&announcement)) {
+      {
+        absl::MutexLock lock(&mutex_);
+        heard_.push_back(announcement);
+      }
+      if (!announcement.has_info()) continue;
+      v1::AnnounceReply reply;
+      reply.set_router_incarnation(5);
+      reply.set_heartbeat_ms(10);
+      reply.set_drain(drain_);
+      stream->Write(reply);
+    }
+    return grpc::Status::OK;
+  }
+
+  bool Await(const std::function<bool(const std::vector<v1::Announcement>&)>& fits) {
+    auto done = [&] { return fits(heard_); };
+    absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithTimeout(absl::Condition(&done), absl::Seconds(20));
+  }
+  bool AwaitHeartbeats(size_t count) {
+    return Await([count](const auto& heard) { return heard.size() > count; });
+  }
+
+  std::vector<v1::Announcement> heard() {
+    absl::MutexLock lock(&mutex_);
+    return heard_;
+  }
+  std::string address() const { return absl::StrCat("127.0.0.1:", listening_.port); }
+  int port() const { return listening_.port; }
+
+ private:
+  const bool drain_;
+  absl::Mutex mutex_;
+  std::vector<v1::Announcement> heard_;
+  Listening listening_;
+};
+
+RegistrationOptions To(const std::vector<std::string>& routers) {
+  RegistrationOptions options;
+  options.routers = routers;
+  options.info.set_incarnation(99);
+  options.first_retry = absl::Milliseconds(10);
+  options.longest_retry = absl::Milliseconds(50);
+  return options;
+}
+
+TEST(Registration, IntroducesItselfThenSendsNumberedReports) {
+  FakeRouter router;
+  ReportBoard board;
+  v1::WorkerReport report;
+  report.set_blocks_free(77);
+  board.Publish(report);
+  Registration registration(To({router.address()}), board);
+  registration.Start();
+  ASSERT_TRUE(router.AwaitHeartbeats(5));
+  const std::vector<v1::Announcement> heard = router.heard();
+  EXPECT_EQ(heard[0].info().incarnation(), 99u);
+  uint64_t last = 0;
+  for (size_t i = 0; i < heard.size(); ++i) {
+    EXPECT_EQ(heard[i].has_info(), i == 0);
+    EXPECT_EQ(heard[i].report().blocks_free(), 77);
+    EXPECT_GT(heard[i].report().sequence(), last);
+    EXPECT_FALSE(heard[i].leaving());
+    last = heard[i].report().sequence();
+  }
+}
+
+TEST(Registration, SendsWhatIsPublishedLater) {
+  FakeRouter router;
+  ReportBoard board;
+  Registration registration(To({router.address()}), board);
+  registration.Start();
+  ASSERT_TRUE(router.AwaitHeartbeats(1));
+  v1::WorkerReport report;
+  report.set_steps(123);
+  board.Publish(report);
+  EXPECT_TRUE(router.Await([](const auto& heard) { return heard.back().report().steps() == 123; }));
+}
+
+TEST(Registration, SaysGoodbye) {
+  FakeRouter router;
+  ReportBoard board;
+  Registration registration(To({router.address()}), board);
+  registration.Start();
+  ASSERT_TRUE(router.AwaitHeartbeats(1));
+  registration.Stop(absl::Seconds(10));
+  EXPECT_TRUE(router.heard().back().leaving());
+}
+
+TEST(Registration, ComesBackToARouterThatRestarts) {
+  auto router = std::make_unique<FakeRouter>();
+  const int port = router->port();
+  ReportBoard board;
+  Registration registration(To({router->address()}), board);
+  registration.Start();
+  for (int restart = 0; restart < 3; ++restart) {
+    ASSERT_TRUE(router->AwaitHeartbeats(2));
+    EXPECT_TRUE(router->heard()[0].has_info());
+    router.reset();
+    absl::SleepFor(absl::Milliseconds(60));
+    router = std::make_unique<FakeRouter>(port);
+  }
+  EXPECT_TRUE(router->AwaitHeartbeats(2));
+}
+
+TEST(Registration, ARouterThatIsAwayDisturbsNoOther) {
+  FakeRouter router;
+  ReportBoard board;
+  Registration registration(To({"127.0.0.1:1", router.address(), "no-such-host.invalid:1"}), board);
+  registration.Start();
+  EXPECT_TRUE(router.AwaitHeartbeats(10));
+  registration.Stop(absl::Seconds(10));
+  EXPECT_TRUE(router.heard().back().leaving());
+}
+
+TEST(Registration, PassesADrainOnOnce) {
+  FakeRouter router(0, /*drain=*/true);
+  ReportBoard board;
+  RegistrationOptions options = To({router.address()});
+  absl::Mutex mutex;
+  int drains = 0;
+  options.on_drain = [&] {
+    absl::MutexLock lock(&mutex);
+    ++drains;
+  };
+  Registration registration(options, board);
+  registration.Start();
+  ASSERT_TRUE(router.AwaitHeartbeats(5));
+  registration.Stop(absl::Seconds(10));
+  absl::MutexLock lock(&mutex);
+  EXPECT_EQ(drains, 1);
+}
+
+// Accepts the call and never says a word.
+class MuteRouter final : public v1::Registry::Service {
+ public:
+  grpc::Status Announce(grpc::ServerContext* context,
+                        grpc::ServerReaderWriter<v1::AnnounceReply, v1::Announcement>*) override {
+    called.Notify();
+    while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(1));
+    return grpc::Status::CANCELLED;
+  }
+  absl::Notification called;
+};
+
+TEST(Registration, LeavesARouterThatDoesNotAnswer) {
+  MuteRouter router;
+  auto listening = Listen("127.0.0.1", 0, {&router});
+  ASSERT_TRUE(listening.ok());
+  ReportBoard board;
+  {
+    Registration registration(To({absl::StrCat("127.0.0.1:", listening->port)}), board);
+    registration.Start();
+    router.called.WaitForNotification();
+    registration.Stop(absl::Milliseconds(50));
+  }
+  listening->server->Shutdown(std::chrono::system_clock::now());
+}
+
+TEST(Registration, StopsWithoutEverHavingStarted) {
+  ReportBoard board;
+  Registration idle(To({}), board);
+  Registration nobody(To({}), board);
+  nobody.Start();
+  nobody.Stop(absl::Seconds(10));
+}
+
+}  // namespace
+}  // namespace sluice::worker
