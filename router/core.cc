@@ -155,8 +155,8 @@ void RouterCore::On(WorkerHeartbeat& event) {
 }
 
 void RouterCore::On(WorkerLeaving& event) {
+  actions_.push_back(CloseAnnounce{event.session, absl::OkStatus()});  // first: it asked for nothing worse
   Lose(registry_.Leaving(event.session, now_));
-  actions_.push_back(CloseAnnounce{event.session, absl::OkStatus()});
 }
 
 void RouterCore::On(AnnounceLost& event) { registry_.AnnounceLost(event.session); }
