@@ -51,7 +51,9 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
   app.add_option("--host", o.host, "Address to listen on")->type_name("HOST");
   app.add_option("--advertise", o.advertise, "Host that routers dial; default: the address it listens on")
       ->type_name("HOST");
-  app.add_option("--port", o.port, "Port to listen on; 0: a free one, which is announced")->check(CLI::Range(0, 65535));
+  app.add_option("--port", o.port, "Port to listen on; 0: a free one, which is announced")
+      ->check(CLI::Range(0, 65535))
+      ->type_name("N");
   app.add_option("--compute", o.compute, "Arithmetic: f32 (the reference) or auto (the fastest in the quality gate)")
       ->check(CLI::IsMember({"auto", "f32"}))
       ->type_name("MODE");

@@ -21,7 +21,7 @@ struct RegistrationOptions {
   std::vector<std::string> routers;  // HOST:PORT
   v1::WorkerInfo info;
   absl::Duration first_retry = absl::Milliseconds(100);
-  absl::Duration longest_retry = absl::Seconds(2);
+  absl::Duration longest_retry = absl::Seconds(1);
   std::function<void()> on_drain;  // a router asked for it; called on the registration's thread
 };
 
