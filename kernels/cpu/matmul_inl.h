@@ -43,10 +43,10 @@ SLUICE_INLINE void DotTile(const float* x, int64_t ldx, Tile tile, int64_t chunk
       for (int64_t c = 0; c < chunks; ++c) {
         P xv[kRows];
         SLUICE_UNROLL
-        for (int m = 0; m < kRows; ++m) xv[m] = S::LoadP(x + m * ldx + c * 16, part);
+        for (int m = 0; m < kRows; ++m) xv[m] = S::Keep(S::LoadP(x + m * ldx + c * 16, part));
         SLUICE_UNROLL
         for (int n = 0; n < kCols; ++n) {
-          const P wv = S::LoadP(tile.at(c, n0 + n), part);
+          const P wv = S::Keep(S::LoadP(tile.at(c, n0 + n), part));
           SLUICE_UNROLL
           for (int m = 0; m < kRows; ++m) acc[m][n] = S::FmaP(xv[m], wv, acc[m][n]);
         }

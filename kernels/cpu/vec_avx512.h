@@ -26,6 +26,11 @@ struct Simd {
   static constexpr int kPartColumns = 8;
   static SLUICE_INLINE P ZeroP() { return _mm512_setzero_ps(); }
   static SLUICE_INLINE P LoadP(const float* p, int) { return _mm512_loadu_ps(p); }
+  // Keeps a value in a register: the compiler would rather fold its load into each of its uses, and loads are scarcer.
+  static SLUICE_INLINE P Keep(P p) {
+    asm("" : "+v"(p));
+    return p;
+  }
   static SLUICE_INLINE P FmaP(P a, P b, P c) { return _mm512_fmadd_ps(a, b, c); }
   static SLUICE_INLINE void SetPart(F& f, int, P p) { f = p; }
 

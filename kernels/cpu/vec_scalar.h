@@ -35,6 +35,7 @@ struct Simd {
   static constexpr int kPartColumns = 8;
   static SLUICE_INLINE P ZeroP() { return F{}; }
   static SLUICE_INLINE P LoadP(const float* p, int) { return Load(p); }
+  static SLUICE_INLINE P Keep(P p) { return p; }
   static SLUICE_INLINE P FmaP(P a, P b, P c) { return Fma(a, b, c); }
   static SLUICE_INLINE void SetPart(F& f, int, P p) { f = p; }
 
