@@ -34,6 +34,10 @@ PRE_TOKENIZERS = {
     "smollm": Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]),
     "llama-bpe": splits(LLAMA3),
     "qwen2": splits(LLAMA3.replace("{1,3}", "")),
+    "deepseek-v3": splits(
+        r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+",
+        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"""
+        r""" ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""),
 }
 
 
