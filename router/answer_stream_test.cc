@@ -41,8 +41,8 @@ class AnswerStreamTest : public ::testing::Test {
     ClientEnd event;
     event.at = kStart + absl::Milliseconds(100);
     event.reasons = {reason};
-    for (const auto& [name, at] : std::vector<std::pair<std::string, double>>{{"queued", 0}, {"reserved", 3},
-                                                                             {"first_token", 20}, {"done", 100}}) {
+    for (const auto& [name, at] : std::vector<std::pair<std::string, double>>{
+             {"queued", 0}, {"reserved", 3}, {"first_token", 20}, {"done", 100}}) {
       event.timeline.emplace_back().set_name(name);
       event.timeline.back().set_at_ms(at);
     }

@@ -60,9 +60,13 @@ void RouterCore::On(Submit& event) {
   requests_[call] = std::move(request);
 }
 
-void RouterCore::On(ClientCancel& event) { EndCall(event.call, event.why); }
+void RouterCore::On(ClientCancel& event) {
+  EndCall(event.call, event.why);
+}
 
-void RouterCore::On(StopFound& event) { EndCall(event.call, absl::OkStatus()); }
+void RouterCore::On(StopFound& event) {
+  EndCall(event.call, absl::OkStatus());
+}
 
 void RouterCore::EndCall(uint64_t call, const absl::Status& why) {
   auto it = requests_.find(call);
@@ -159,7 +163,9 @@ void RouterCore::On(WorkerLeaving& event) {
   Lose(registry_.Leaving(event.session, now_));
 }
 
-void RouterCore::On(AnnounceLost& event) { registry_.AnnounceLost(event.session); }
+void RouterCore::On(AnnounceLost& event) {
+  registry_.AnnounceLost(event.session);
+}
 
 void RouterCore::Lose(const std::vector<Registry::Loss>& losses) {
   for (const Registry::Loss& loss : losses) {
@@ -335,7 +341,8 @@ void RouterCore::RenewLeases() {
       it = renewals_.erase(it);
       continue;
     }
-    std::sort(message.mutable_renew()->mutable_lease_ids()->begin(), message.mutable_renew()->mutable_lease_ids()->end());
+    std::sort(message.mutable_renew()->mutable_lease_ids()->begin(),
+              message.mutable_renew()->mutable_lease_ids()->end());
     renewal.at = now_ + renewal.lease / 3;
     Send(incarnation, std::move(message));
     ++it;
@@ -354,7 +361,8 @@ bool RouterCore::PlaceHead() {
   for (const auto& [incarnation, worker] : registry_.workers()) {
     const bool active = worker.state == pb::WORKER_STATE_ACTIVE;
     if (!active && worker.state != pb::WORKER_STATE_SUSPECT) continue;
-    candidates.push_back({incarnation, worker.name(), &loads_[incarnation], active, request.RefusedForEver(incarnation)});
+    candidates.push_back(
+        {incarnation, worker.name(), &loads_[incarnation], active, request.RefusedForEver(incarnation)});
   }
   const Placement placement = Place(candidates, request.demand(), options_.explain, rng_);
   switch (placement.kind) {
@@ -386,7 +394,8 @@ void RouterCore::PublishPool() {
   for (const auto& [incarnation, worker] : registry_.workers()) {
     if (worker.state == pb::WORKER_STATE_ACTIVE) pool.serving = !shut_down_;
     if (worker.state != pb::WORKER_STATE_GONE) {
-      pool.token_capacity = std::max(pool.token_capacity, int(std::min<int64_t>(1 << 30, TokenCapacity(loads_[incarnation]))));
+      pool.token_capacity =
+          std::max(pool.token_capacity, int(std::min<int64_t>(1 << 30, TokenCapacity(loads_[incarnation]))));
     }
   }
   if (pool.serving == published_.serving && pool.token_capacity == published_.token_capacity) return;
@@ -438,7 +447,8 @@ pb::ClusterState RouterCore::State() const {
 }
 
 RouterCore::Sizes RouterCore::sizes() const {
-  Sizes sizes{int(requests_.size()), int(wire_ids_.size()), queue_.size(), int(deadlines_.size()), int(closing_.size()), 0};
+  Sizes sizes{int(requests_.size()),  int(wire_ids_.size()), queue_.size(),
+              int(deadlines_.size()), int(closing_.size()),  0};
   for (const auto& [incarnation, load] : loads_) sizes.attempts += load.attempts();
   return sizes;
 }

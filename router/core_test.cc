@@ -35,11 +35,12 @@ pb::WorkerInfo Info(uint64_t incarnation, int port, int64_t blocks = 100) {
 // The world around a core: remembers what it said and answers what a test asks for.
 class World {
  public:
-  explicit World(CoreOptions options = {}) : core_([&] {
-    options.registry.model_hash = "abcdef";
-    options.registry.model = "tiny";
-    return options;
-  }()) {}
+  explicit World(CoreOptions options = {})
+      : core_([&] {
+          options.registry.model_hash = "abcdef";
+          options.registry.model = "tiny";
+          return options;
+        }()) {}
 
   std::vector<Action> Do(Event event) {
     std::vector<Action> actions = core_.Handle(std::move(event), now_);
@@ -66,8 +67,8 @@ class World {
   }
 
   void Submit(uint64_t call, int max_tokens = 8, absl::Time deadline = absl::InfiniteFuture(), int priority = 0) {
-    router::Submit submit{.call = call, .request_id = absl::StrCat("r", call), .sequence = {}, .received = now_,
-                          .deadline = deadline};
+    router::Submit submit{
+        .call = call, .request_id = absl::StrCat("r", call), .sequence = {}, .received = now_, .deadline = deadline};
     for (int i = 0; i < 5; ++i) submit.sequence.add_tokens(i);
     submit.sequence.set_num_prompt_tokens(5);
     submit.sequence.set_priority(priority);
@@ -492,8 +493,7 @@ class FakeWorker {
   void Handle(const pb::RouterMessage& message, std::mt19937_64& rng) {
     if (message.has_reserve()) {
       const pb::Reserve& reserve = message.reserve();
-      const int64_t blocks =
-          (reserve.sequence().tokens_size() + reserve.sequence().sampling().max_tokens() + 15) / 16;
+      const int64_t blocks = (reserve.sequence().tokens_size() + reserve.sequence().sampling().max_tokens() + 15) / 16;
       pb::WorkerEvent& event = Out(reserve.key());
       if (blocks > free_ || rng() % 16 == 0) {
         event.mutable_refused()->mutable_error()->set_reason(pb::NO_BLOCKS);
@@ -571,12 +571,13 @@ class FakeWorker {
 
 class Chaos {
  public:
-  explicit Chaos(uint64_t seed) : rng_(seed), world_([&] {
-    CoreOptions options;
-    options.queue_limit = 20;
-    options.seed = seed;
-    return options;
-  }()) {}
+  explicit Chaos(uint64_t seed)
+      : rng_(seed), world_([&] {
+          CoreOptions options;
+          options.queue_limit = 20;
+          options.seed = seed;
+          return options;
+        }()) {}
 
   void Run(int steps) {
     for (int i = 0; i < 3; ++i) StartWorker(i);
@@ -598,7 +599,8 @@ class Chaos {
   }
 
   size_t good() const {
-    return size_t(std::count_if(world_.ends_.begin(), world_.ends_.end(), [](const auto& e) { return e.second.status.ok(); }));
+    return size_t(
+        std::count_if(world_.ends_.begin(), world_.ends_.end(), [](const auto& e) { return e.second.status.ok(); }));
   }
   size_t submitted() const { return submitted_; }
 

@@ -137,8 +137,8 @@ struct CloseAnnounce {
 
 // What the workers can do together has changed.
 struct PoolChanged {
-  bool serving = false;      // a request that comes now can be computed
-  int token_capacity = 0;    // longest prompt + answer that some live worker can hold; 0: no worker
+  bool serving = false;    // a request that comes now can be computed
+  int token_capacity = 0;  // longest prompt + answer that some live worker can hold; 0: no worker
 };
 
 // A line for the log; debug lines only when CoreOptions::explain is set.

@@ -1,4 +1,5 @@
-// One client call of `Inference.Generate`: its answer stream, its outbox, its end. An edge object of gRPC's callback API.
+// One client call of `Inference.Generate`: its answer stream, its outbox, its end. An edge object of gRPC's callback
+// API.
 //
 // Promises: one write is in flight; a client that reads too slowly costs `outbox_bytes` at most and then gets
 // RESOURCE_EXHAUSTED; the call finishes exactly once; the core hears of a client that went away in every state.

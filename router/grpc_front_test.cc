@@ -387,10 +387,7 @@ TEST_F(FrontTest, AWorkersGoodbyeIsHeardAtOnce) {
 TEST_F(FrontTest, AForeignModelIsRefused) {
   StartRouter();
   FakeWorker worker({.model_hash = "zzz"}, {}, router_->port());
-  EXPECT_TRUE(Eventually([&] {
-    worker.Stop(true);
-    return !worker.announced().ok();
-  }));
+  EXPECT_TRUE(Eventually([&] { return worker.announce_ended(); }));
   EXPECT_THAT(std::string(worker.announced().message()), HasSubstr("start both with the same --model"));
 }
 

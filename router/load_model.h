@@ -1,8 +1,9 @@
 // How loaded each worker is: predicted at dispatch, corrected by the worker's reports. Pure.
 //
-// A burst must not go to one worker because its report is late (the report shows the past), so every dispatch is charged
-// at once. A report replaces what it can know of: the attempts that the worker had granted before. The model errs for one
-// report at most; a worker that has less room than predicted refuses, and the refusal corrects the model too.
+// A burst must not go to one worker because its report is late (the report shows the past), so every dispatch is
+// charged at once. A report replaces what it can know of: the attempts that the worker had granted before. The model
+// errs for one report at most; a worker that has less room than predicted refuses, and the refusal corrects the model
+// too.
 #pragma once
 
 #include <cstdint>
@@ -39,9 +40,9 @@ class WorkerLoad {
   void Report(const pb::WorkerReport& report);
 
   int64_t blocks_total() const { return blocks_total_; }
-  int64_t blocks_free() const;      // predicted
-  int64_t prompt_backlog() const;   // prompt tokens that are not computed yet, predicted
-  int64_t answer_tokens() const;    // that may still come, at most
+  int64_t blocks_free() const;     // predicted
+  int64_t prompt_backlog() const;  // prompt tokens that are not computed yet, predicted
+  int64_t answer_tokens() const;   // that may still come, at most
   int attempts() const { return int(attempts_.size()); }
   bool held_back() const { return held_back_; }
 

@@ -60,8 +60,8 @@ absl::StatusOr<std::vector<Registry::Loss>> Registry::Announce(uint64_t session,
   if (absl::Status fit = CheckFit(info); !fit.ok()) return fit;
   std::vector<Loss> losses;
   for (auto& [incarnation, worker] : workers_) {
-    const bool same_address = worker.info.work().host() == info.work().host() &&
-                              worker.info.work().port() == info.work().port();
+    const bool same_address =
+        worker.info.work().host() == info.work().host() && worker.info.work().port() == info.work().port();
     if (incarnation != info.incarnation() && same_address && worker.state != pb::WORKER_STATE_GONE) {
       losses.push_back(MakeGone(worker, now, "the worker was restarted"));
     }
@@ -161,8 +161,8 @@ std::vector<Registry::Loss> Registry::Advance(absl::Time now) {
     }
     UpdateState(worker, now);
     if (now >= worker.last_heard + options_.lease) {
-      losses.push_back(MakeGone(worker, now,
-                                absl::StrFormat("no heartbeat for %s", absl::FormatDuration(now - worker.last_heard))));
+      losses.push_back(
+          MakeGone(worker, now, absl::StrFormat("no heartbeat for %s", absl::FormatDuration(now - worker.last_heard))));
     }
     ++it;
   }

@@ -4,8 +4,8 @@
 //                                        └──the worker's report says so──▶ DRAINING          leaving, replaced ──▶ GONE
 //
 // ACTIVE means that a request sent now can be computed: the worker is heard and its Work stream is open. An incarnation
-// is one life of a process: a new one on the same address makes the old one GONE at once. GONE workers stay listed for a
-// lease, so that people can see what happened, and are then forgotten.
+// is one life of a process: a new one on the same address makes the old one GONE at once. GONE workers stay listed for
+// a lease, so that people can see what happened, and are then forgotten.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct WorkerRecord {
   absl::Time gone_at;
   bool draining = false;
 
-  uint64_t link = 0;   // 0: no Work stream is open or being opened
+  uint64_t link = 0;  // 0: no Work stream is open or being opened
   bool linked = false;
   absl::Time connect_at;
   absl::Duration backoff;
@@ -52,7 +52,7 @@ class Registry {
   // A worker that is GONE from now on, and why, in words for the clients it served.
   struct Loss {
     uint64_t incarnation = 0;
-    uint64_t link = 0;  // to be closed; 0: none
+    uint64_t link = 0;     // to be closed; 0: none
     uint64_t session = 0;  // to be closed; 0: none
     std::string why;
   };

@@ -21,8 +21,7 @@ class RegistryService final : public pb::Registry::CallbackService {
 
   explicit RegistryService(Post post) : post_(std::move(post)) {}
 
-  grpc::ServerBidiReactor<pb::Announcement, pb::AnnounceReply>* Announce(
-      grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<pb::Announcement, pb::AnnounceReply>* Announce(grpc::CallbackServerContext* context) override;
 
   void Answer(const AnswerAnnounce& action);
   void Close(const CloseAnnounce& action);

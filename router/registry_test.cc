@@ -10,7 +10,9 @@ using ::testing::HasSubstr;
 
 const absl::Time kStart = absl::UnixEpoch() + absl::Hours(1);
 
-RegistryOptions Options() { return {.model_hash = "abcdef", .model = "tiny"}; }
+RegistryOptions Options() {
+  return {.model_hash = "abcdef", .model = "tiny"};
+}
 
 pb::WorkerInfo Info(uint64_t incarnation, int port = 7001) {
   pb::WorkerInfo info;

@@ -75,11 +75,11 @@ absl::Status ToStatus(const pb::ErrorInfo& error, const std::string& worker) {
   }
   const std::string& message = error.message();
   if (code == absl::StatusCode::kInvalidArgument) return absl::Status(code, message);
-  return absl::Status(code, absl::StrCat("worker ", worker, ": ", message.empty() ? "failed without a reason" : message));
+  return absl::Status(code,
+                      absl::StrCat("worker ", worker, ": ", message.empty() ? "failed without a reason" : message));
 }
 
-Request::Request(Submit submit, std::string wire_id)
-    : submit_(std::move(submit)), wire_id_(std::move(wire_id)) {
+Request::Request(Submit submit, std::string wire_id) : submit_(std::move(submit)), wire_id_(std::move(wire_id)) {
   const size_t choices = size_t(std::max(1, submit_.sequence.sampling().n()));
   emitted_.resize(choices);
   reasons_.resize(choices, pb::FINISH_REASON_UNSPECIFIED);
@@ -148,8 +148,8 @@ Transition Request::OnTokens(const Origin& from, const pb::Tokens& tokens, absl:
   if (Stale(from)) return Ignored();
   const int choice = tokens.choice();
   if (choice < 0 || choice >= int(emitted_.size())) {
-    return Fail(absl::InternalError(absl::StrFormat("worker %s: tokens of choice %d, which was not asked for", worker_,
-                                                    choice)),
+    return Fail(absl::InternalError(
+                    absl::StrFormat("worker %s: tokens of choice %d, which was not asked for", worker_, choice)),
                 now);
   }
   if (state_ != RequestState::kDecoding) {
@@ -160,9 +160,9 @@ Transition Request::OnTokens(const Origin& from, const pb::Tokens& tokens, absl:
   const int count = tokens.token_ids_size();
   if (first > known) {
     // What is missing never comes again on an ordered stream; an answer with a hole is no answer.
-    return Fail(absl::InternalError(absl::StrFormat("worker %s: token %d came, token %d is missing", worker_, first,
-                                                    known)),
-                now);
+    return Fail(
+        absl::InternalError(absl::StrFormat("worker %s: token %d came, token %d is missing", worker_, first, known)),
+        now);
   }
   if (first < 0 || first + count <= known || reasons_[choice] != pb::FINISH_REASON_UNSPECIFIED) return Ignored();
   if (first + count > submit_.sequence.sampling().max_tokens()) {
@@ -191,9 +191,9 @@ Transition Request::OnFinished(const Origin& from, const pb::Finished& finished,
   const int choice = finished.choice();
   if (choice < 0 || choice >= int(emitted_.size()) || emitted(choice) == 0 ||
       finished.reason() == pb::FINISH_REASON_UNSPECIFIED) {
-    return Fail(absl::InternalError(absl::StrFormat("worker %s: choice %d finished without tokens or reason", worker_,
-                                                    choice)),
-                now);
+    return Fail(
+        absl::InternalError(absl::StrFormat("worker %s: choice %d finished without tokens or reason", worker_, choice)),
+        now);
   }
   reasons_[choice] = finished.reason();
   cached_tokens_ = finished.cached_tokens();
@@ -228,11 +228,10 @@ Transition Request::OnProgress(const Origin& from, const pb::Progress& progress)
 
 Transition Request::OnWorkerLost(uint64_t incarnation, const std::string& why, absl::Time now) {
   if (!at_worker() || incarnation != incarnation_) return Ignored();
-  return FailQuietly(
-      absl::UnavailableError(absl::StrFormat("the worker was lost while the request was %s after %d tokens: %s",
-                                             state_ == RequestState::kReserved ? "being reserved" : StateName(state_),
-                                             emitted(0), why)),
-      now);
+  return FailQuietly(absl::UnavailableError(absl::StrFormat(
+                         "the worker was lost while the request was %s after %d tokens: %s",
+                         state_ == RequestState::kReserved ? "being reserved" : StateName(state_), emitted(0), why)),
+                     now);
 }
 
 Transition Request::OnEnded(const absl::Status& why, absl::Time now) {

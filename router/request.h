@@ -4,8 +4,8 @@
 //     ▲                     │                                            │
 //     └──refused, may pass──┘            anything that ends it otherwise ──▶ failed
 //
-// A worker of role `both` computes the prompt itself, so `reserved` leads to `decoding` as soon as the lease is granted.
-// Invariants:
+// A worker of role `both` computes the prompt itself, so `reserved` leads to `decoding` as soon as the lease is
+// granted. Invariants:
 //  - the router's record of what it sent is the truth: tokens reach the client consecutively from 0, each once;
 //  - an event of another attempt or incarnation changes nothing;
 //  - the request ends exactly once: one transition carries `end`, and none does after it.
@@ -41,7 +41,7 @@ struct Transition {
   std::optional<pb::RouterMessage> to_worker;  // Cancel
   bool worker_free = false;                    // the worker holds nothing of this attempt any more
   bool requeue = false;
-  std::optional<absl::Status> end;             // for the client: the request is over
+  std::optional<absl::Status> end;  // for the client: the request is over
 };
 
 class Request {
@@ -71,7 +71,7 @@ class Request {
   bool at_worker() const { return !over() && state_ != RequestState::kQueued; }
   uint64_t incarnation() const { return incarnation_; }  // of the worker, while at_worker()
   AttemptKey attempt() const { return {wire_id_, attempt_}; }
-  uint64_t lease() const { return lease_; }               // 0: not granted
+  uint64_t lease() const { return lease_; }  // 0: not granted
   absl::Duration lease_time() const { return lease_time_; }
 
   uint64_t call() const { return submit_.call; }
@@ -87,7 +87,7 @@ class Request {
 
  private:
   bool Stale(const Origin& from) const;
-  Transition Fail(absl::Status status, absl::Time now);       // the worker is told
+  Transition Fail(absl::Status status, absl::Time now);         // the worker is told
   Transition FailQuietly(absl::Status status, absl::Time now);  // the worker knows, or is lost
   void Mark(const char* event, absl::Time now, int64_t amount = 0);
   int emitted(int choice) const { return emitted_[choice]; }
@@ -103,8 +103,8 @@ class Request {
   absl::Duration lease_time_;
   std::set<uint64_t> never_fits_;
 
-  std::vector<int> emitted_;                // tokens sent to the client, per choice
-  std::vector<pb::FinishReason> reasons_;   // per choice
+  std::vector<int> emitted_;               // tokens sent to the client, per choice
+  std::vector<pb::FinishReason> reasons_;  // per choice
   int cached_tokens_ = 0;
   std::vector<pb::TimelineEvent> timeline_;
 };

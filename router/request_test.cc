@@ -241,8 +241,8 @@ TEST(RequestTest, AStopStringEndsWellAndCancelsTheWorker) {
 }
 
 TEST(RequestTest, DeadlinesTravelAsRemainingTime) {
-  Submit submit{.call = 1, .request_id = "r", .sequence = {}, .received = kStart,
-                .deadline = kStart + absl::Seconds(2)};
+  Submit submit{
+      .call = 1, .request_id = "r", .sequence = {}, .received = kStart, .deadline = kStart + absl::Seconds(2)};
   Request request(std::move(submit), "r/1");
   EXPECT_EQ(request.Dispatch(kWorker, "w", kStart + absl::Milliseconds(500)).reserve().remaining_ms(), 1500);
 }

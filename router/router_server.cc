@@ -131,9 +131,10 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const ServerOp
   builder.RegisterService(&impl->registry);
   impl->server = builder.BuildAndStart();
   if (impl->server == nullptr || impl->port == 0) {
-    return absl::UnavailableError(absl::StrFormat("can't listen on %s: %s; choose another address with --host and "
-                                                  "--grpc-port",
-                                                  address, WhyNotListening(options.host, options.grpc_port)));
+    return absl::UnavailableError(
+        absl::StrFormat("can't listen on %s: %s; choose another address with --host and "
+                        "--grpc-port",
+                        address, WhyNotListening(options.host, options.grpc_port)));
   }
   impl->SetServing(false);
   impl->loop.Start();
@@ -142,9 +143,13 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const ServerOp
 
 RouterServer::RouterServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-RouterServer::~RouterServer() { Shutdown(); }
+RouterServer::~RouterServer() {
+  Shutdown();
+}
 
-int RouterServer::port() const { return impl_->port; }
+int RouterServer::port() const {
+  return impl_->port;
+}
 
 RouterCore::Sizes RouterServer::sizes() {
   RouterCore::Sizes sizes;

@@ -28,7 +28,9 @@ absl::Status Unsupported(const std::string& field, const std::string& hint) {
 }
 
 // A number of a client in a message: short, and nan and inf as such.
-std::string Show(float value) { return absl::StrFormat("%g", value); }
+std::string Show(float value) {
+  return absl::StrFormat("%g", value);
+}
 
 absl::Status CheckRange(const std::string& field, float value, bool ok, const char* allowed) {
   return ok ? absl::OkStatus() : Bad(field, absl::StrCat("must be ", allowed, ", got ", Show(value)));
@@ -43,8 +45,8 @@ absl::Status CheckModel(const pb::GenerateRequest& request, const ServedModel& m
   const std::string& name = request.model();
   if (name.empty() || name == model.name) return absl::OkStatus();
   if (std::find(model.aliases.begin(), model.aliases.end(), name) != model.aliases.end()) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrFormat("model: \"%s\" is not served here; \"%s\" is", name.substr(0, kMaxNameBytes),
-                                             model.name));
+  return absl::NotFoundError(
+      absl::StrFormat("model: \"%s\" is not served here; \"%s\" is", name.substr(0, kMaxNameBytes), model.name));
 }
 
 absl::Status CheckIds(const std::string& field, const google::protobuf::RepeatedField<int32_t>& ids, int vocab) {

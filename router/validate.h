@@ -1,7 +1,8 @@
 // From what a client sent to what a worker computes: every check of the public API, every default. Pure.
 //
-// A refusal is one INVALID_ARGUMENT that reads "field: what is wrong and what is allowed" (NOT_FOUND for a model that is
-// not served). What passes is complete: no default is left to the worker, the seed and the end-of-sequence ids are in.
+// A refusal is one INVALID_ARGUMENT that reads "field: what is wrong and what is allowed" (NOT_FOUND for a model that
+// is not served). What passes is complete: no default is left to the worker, the seed and the end-of-sequence ids are
+// in.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ struct ServedModel {
   int context_length = 0;
   int vocab = 0;
   std::vector<int32_t> eos_ids;
-  int longest_token = 0;             // bytes
+  int longest_token = 0;  // bytes
   const engine::Tokenizer* tokenizer = nullptr;
 };
 
@@ -39,8 +40,8 @@ struct ValidRequest {
   absl::Duration timeout = absl::InfiniteDuration();
 };
 
-// capacity: the longest sequence that some live worker can hold, where that is known (> 0); it bounds only the default of
-// max_tokens. draw: a fresh random number, for the seed and the id that the client did not give.
+// capacity: the longest sequence that some live worker can hold, where that is known (> 0); it bounds only the default
+// of max_tokens. draw: a fresh random number, for the seed and the id that the client did not give.
 absl::StatusOr<ValidRequest> Validate(const pb::GenerateRequest& request, const ServedModel& model, int capacity,
                                       uint64_t draw);
 

@@ -37,7 +37,8 @@ class ValidateTest : public ::testing::Test {
   static absl::StatusOr<ValidRequest> Run(const pb::GenerateRequest& request, int capacity = 0) {
     return Validate(request, model_->served(), capacity, kDraw);
   }
-  static std::string Why(const pb::GenerateRequest& request, absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
+  static std::string Why(const pb::GenerateRequest& request,
+                         absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
     const auto result = Run(request);
     EXPECT_EQ(result.status().code(), code) << result.status();
     return std::string(result.status().message());
@@ -130,7 +131,8 @@ TEST_F(ValidateTest, RefusesBadPrompts) {
   EXPECT_THAT(Why(empty), StartsWith("token_ids.ids: the prompt must not be empty"));
   pb::GenerateRequest request = WithIds(2);
   request.mutable_token_ids()->set_ids(1, model_->served().vocab);
-  EXPECT_THAT(Why(request), StartsWith(absl::StrCat("token_ids.ids: ids must be in [0, ", model_->served().vocab, ")")));
+  EXPECT_THAT(Why(request),
+              StartsWith(absl::StrCat("token_ids.ids: ids must be in [0, ", model_->served().vocab, ")")));
   request.mutable_token_ids()->set_ids(1, -1);
   EXPECT_THAT(Why(request), HasSubstr("got -1 at position 1"));
 }

@@ -66,9 +66,8 @@ absl::Status Check(const Descriptor& type, const std::string& bytes, const std::
     if (field == nullptr) continue;
     const std::string name = path.empty() ? field->name() : absl::StrCat(path, ".", field->name());
     if (!RightWireType(*field, got.type())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, ": has the wrong wire type; it must be ", field->is_repeated() ? "repeated " : "",
-                       field->type_name()));
+      return absl::InvalidArgumentError(absl::StrCat(name, ": has the wrong wire type; it must be ",
+                                                     field->is_repeated() ? "repeated " : "", field->type_name()));
     }
     if (got.type() != UnknownField::TYPE_LENGTH_DELIMITED) continue;
     const std::string& value = got.length_delimited();
@@ -88,6 +87,8 @@ absl::Status Check(const Descriptor& type, const std::string& bytes, const std::
 
 }  // namespace
 
-absl::Status CheckWire(const Descriptor& type, const std::string& bytes) { return Check(type, bytes, "", 0); }
+absl::Status CheckWire(const Descriptor& type, const std::string& bytes) {
+  return Check(type, bytes, "", 0);
+}
 
 }  // namespace sluice::router

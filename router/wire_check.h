@@ -1,8 +1,8 @@
 // Whether bytes are a message of a type, with an answer that names the field where they are not. Pure.
 //
 // Protobuf's parser is lenient: a known field with the wrong wire type lands among the unknown fields and the message
-// looks as if it were absent; a string that is not UTF-8 fails the whole message without naming it. A client deserves to
-// hear which field it got wrong. Fields that the type does not know are let through, as compatibility asks.
+// looks as if it were absent; a string that is not UTF-8 fails the whole message without naming it. A client deserves
+// to hear which field it got wrong. Fields that the type does not know are let through, as compatibility asks.
 #pragma once
 
 #include <string>

@@ -14,7 +14,9 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 namespace pb = ::sluice::v1;
 
-absl::Status Check(const std::string& bytes) { return CheckWire(*pb::GenerateRequest::descriptor(), bytes); }
+absl::Status Check(const std::string& bytes) {
+  return CheckWire(*pb::GenerateRequest::descriptor(), bytes);
+}
 
 std::string Why(const std::string& bytes) {
   const absl::Status status = Check(bytes);
@@ -22,10 +24,14 @@ std::string Why(const std::string& bytes) {
   return std::string(status.message());
 }
 
-std::string Key(int field, int wire_type) { return std::string(1, char(field << 3 | wire_type)); }
+std::string Key(int field, int wire_type) {
+  return std::string(1, char(field << 3 | wire_type));
+}
 
 // A request with one nested field, the bytes of which are given.
-std::string InSampling(const std::string& bytes) { return Key(5, 2) + char(bytes.size()) + bytes; }
+std::string InSampling(const std::string& bytes) {
+  return Key(5, 2) + char(bytes.size()) + bytes;
+}
 
 TEST(WireCheckTest, TakesWhatProtobufWrites) {
   pb::GenerateRequest request;

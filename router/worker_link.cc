@@ -114,7 +114,9 @@ class WorkerLink final : public grpc::ClientBidiReactor<pb::RouterMessage, pb::W
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-WorkerLinks::~WorkerLinks() { CloseAll(); }
+WorkerLinks::~WorkerLinks() {
+  CloseAll();
+}
 
 void WorkerLinks::Connect(const ConnectWorker& action) {
   auto link = std::make_shared<WorkerLink>(this, action.link);

@@ -1,7 +1,7 @@
 // The router's ends of the Work streams: opens them, moves messages, reports how they end. Decides nothing.
 //
-// Promises: each Connect is answered by LinkUp (when the worker has said hello) or not, and by exactly one LinkDown; one
-// write is in flight per stream; a peer that falls silent (stopped, unplugged) is noticed by keepalive pings.
+// Promises: each Connect is answered by LinkUp (when the worker has said hello) or not, and by exactly one LinkDown;
+// one write is in flight per stream; a peer that falls silent (stopped, unplugged) is noticed by keepalive pings.
 #pragma once
 
 #include <cstdint>

@@ -85,6 +85,7 @@ void FakeWorker::Announce(int router_port) {
   const absl::Status status = FromGrpc(stream->Finish());
   absl::MutexLock lock(&mutex_);
   announced_ = status;
+  announce_ended_ = true;
 }
 
 grpc::Status FakeWorker::Work(grpc::ServerContext* context, Stream* stream) {

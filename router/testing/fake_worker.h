@@ -47,9 +47,10 @@ class FakeWorker final : public pb::Worker::Service {
   void Stop(bool goodbye);
 
   int port() const { return port_; }
-  int live() const;                // requests that hold blocks
+  int live() const;  // requests that hold blocks
   int cancels() const { return cancels_; }
   int reserves() const { return reserves_; }
+  bool announce_ended() const { return announce_ended_; }
   absl::Status announced() const;  // how the Announce stream ended; OK while it is open
   void SetScript(const FakeScript& script);
 
@@ -76,6 +77,7 @@ class FakeWorker final : public pb::Worker::Service {
   std::atomic<int> cancels_ = 0;
   std::atomic<int> reserves_ = 0;
   std::atomic<bool> stopping_ = false;
+  std::atomic<bool> announce_ended_ = false;
 
   mutable absl::Mutex mutex_;  // also held while writing: sync streams take one writer
   FakeScript script_ ABSL_GUARDED_BY(mutex_);
