@@ -122,7 +122,7 @@ SLUICE_INLINE void AddValues(const AttentionRows& b, int r, int64_t d, const Key
     const float* value = tile.v_row(j) + d;
     F vv[kVectors];
     SLUICE_UNROLL
-    for (int v = 0; v < kVectors; ++v) vv[v] = S::Load(value + v * 16);
+    for (int v = 0; v < kVectors; ++v) vv[v] = S::KeepAll(S::Load(value + v * 16));
     SLUICE_UNROLL
     for (int i = 0; i < kRows; ++i) {
       const F p = S::Set1(b.scores[(r + i) * kKeyTile + j]);

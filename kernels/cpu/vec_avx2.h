@@ -38,6 +38,7 @@ struct Simd {
     asm("" : "+x"(p));
     return p;
   }
+  static SLUICE_INLINE F KeepAll(F f) { return {Keep(f.lo), Keep(f.hi)}; }
   static SLUICE_INLINE P FmaP(P a, P b, P c) { return _mm256_fmadd_ps(a, b, c); }
   static SLUICE_INLINE void SetPart(F& f, int part, P p) { (part == 0 ? f.lo : f.hi) = p; }
 

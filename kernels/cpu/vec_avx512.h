@@ -31,6 +31,7 @@ struct Simd {
     asm("" : "+v"(p));
     return p;
   }
+  static SLUICE_INLINE F KeepAll(F f) { return Keep(f); }
   static SLUICE_INLINE P FmaP(P a, P b, P c) { return _mm512_fmadd_ps(a, b, c); }
   static SLUICE_INLINE void SetPart(F& f, int, P p) { f = p; }
 

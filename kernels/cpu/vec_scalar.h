@@ -36,6 +36,7 @@ struct Simd {
   static SLUICE_INLINE P ZeroP() { return F{}; }
   static SLUICE_INLINE P LoadP(const float* p, int) { return Load(p); }
   static SLUICE_INLINE P Keep(P p) { return p; }
+  static SLUICE_INLINE F KeepAll(F f) { return f; }
   static SLUICE_INLINE P FmaP(P a, P b, P c) { return Fma(a, b, c); }
   static SLUICE_INLINE void SetPart(F& f, int, P p) { f = p; }
 
