@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ struct Case {
   std::vector<Variant> variants;  // the first is the one that most tests run on
   bool host_memory = false;       // KvPool::layer_data may be read and written from here
 };
+
+// How GoogleTest prints a case.
+inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 std::vector<Case> ConformanceCases();
 
