@@ -179,7 +179,10 @@ TEST(CoreTest, ARefusalGoesElsewhereOrWaitsForAReport) {
   EXPECT_EQ(world.core_.sizes().queued, 1);
   world.Submit(11);
   EXPECT_FALSE(world.Reserved(11)) << "the head goes first";
+  world.sent_.clear();
   world.Heartbeat(first, 100);
+  ASSERT_EQ(world.sent_.size(), 2u);
+  EXPECT_EQ(world.sent_[0].message.reserve().key().request_id(), "r10/10") << "back at the queue's head";
   EXPECT_EQ(world.WorkerOf(10), first);
   EXPECT_EQ(world.keys_[10].attempt(), 3);
   EXPECT_TRUE(world.Reserved(11));
