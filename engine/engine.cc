@@ -50,6 +50,7 @@ struct Engine::Impl {
   std::unique_ptr<SequenceTable> sequences;
   std::unique_ptr<Runner> runner;
   uint64_t steps = 0;
+  std::vector<SequenceProgress> progress;  // of the last step
 };
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, const kernels::Backend& backend,
@@ -90,18 +91,39 @@ bool Engine::Cancel(uint64_t id) {
 }
 
 bool Engine::has_work() const {
-  return !impl_->sequences->empty();
+  return !impl_->sequences->scheduler().empty();
+}
+
+bool Engine::Park(uint64_t id) {
+  return impl_->sequences->Park(id);
+}
+
+absl::Status Engine::Activate(uint64_t id, int32_t first_token) {
+  return impl_->sequences->Activate(id, first_token);
+}
+
+std::vector<int32_t> Engine::BlocksOf(uint64_t id) const {
+  const Sequence* sequence = impl_->sequences->Find(id);
+  return sequence == nullptr ? std::vector<int32_t>() : sequence->blocks;
+}
+
+const std::vector<SequenceProgress>& Engine::progress() const {
+  return impl_->progress;
+}
+
+void* Engine::kv_layer_data(int layer) {
+  return impl_->kv->layer_data(layer);
 }
 
 absl::StatusOr<std::vector<TokenOutput>> Engine::Step() {
+  impl_->progress.clear();
   const StepPlan plan = impl_->sequences->scheduler().Plan();
   if (plan.empty()) return std::vector<TokenOutput>();
   absl::StatusOr<std::vector<TokenOutput>> outputs = impl_->runner->Run(plan);
   if (!outputs.ok()) return outputs;
   ++impl_->steps;
-  for (const TokenOutput& out : *outputs) {
-    if (out.finish != FinishReason::kNone) impl_->sequences->Remove(out.id);
-  }
+  for (const Chunk& chunk : plan) impl_->progress.push_back({chunk.sequence->id, chunk.sequence->computed});
+  for (const TokenOutput& out : *outputs) impl_->sequences->Settle(out.id, out.finish != FinishReason::kNone);
   return outputs;
 }
 

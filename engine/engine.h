@@ -35,6 +35,12 @@ struct EngineStats {
   uint64_t steps = 0;
 };
 
+// How far a sequence of the last step has come: tokens [0, computed) have their KV in its blocks.
+struct SequenceProgress {
+  uint64_t id = 0;
+  int computed = 0;
+};
+
 class Engine {
  public:
   // `file` and `backend` must outlive the engine. INVALID_ARGUMENT for options that contradict each other or the model;
@@ -43,21 +49,43 @@ class Engine {
                                                         const EngineOptions& options);
   ~Engine();
 
-  // Reserves the blocks for prompt + max_tokens, or changes nothing: INVALID_ARGUMENT (malformed, an id that is alive,
-  // or never fits the context), FAILED_PRECONDITION (never fits the pool), RESOURCE_EXHAUSTED (not now).
+  // Reserves the blocks of the whole answer (of the tokens given, where the request parks after its first token), or
+  // changes nothing: INVALID_ARGUMENT (malformed, an id that is alive, or never fits the context), FAILED_PRECONDITION
+  // (never fits the pool), RESOURCE_EXHAUSTED (not now).
   absl::Status Add(EngineRequest request);
 
-  // Frees the request's blocks. False if there is none of that id.
+  // Frees the request's blocks, in any state. False if there is none of that id.
   bool Cancel(uint64_t id);
 
+  // Stops computing the request but keeps its blocks, for whoever still reads them, until Cancel. False if there is
+  // none of that id.
+  bool Park(uint64_t id);
+
+  // An awaiting request has its KV, written through kv_layer_data, and `first_token`: it yields the tokens from there
+  // on. As SequenceTable::Activate.
+  absl::Status Activate(uint64_t id, int32_t first_token);
+
+  // The blocks of a request, ids in the pool: block i holds the tokens [i * block_size, (i + 1) * block_size). Empty
+  // if there is none of that id.
+  std::vector<int32_t> BlocksOf(uint64_t id) const;
+
+  // Something can be computed: awaiting and parked requests alone are no work.
   bool has_work() const;
 
   // Runs one step; empty when there is no work. An error is the device's: the engine is unusable afterwards.
   absl::StatusOr<std::vector<TokenOutput>> Step();
 
+  // Every sequence that the last Step computed tokens of.
+  const std::vector<SequenceProgress>& progress() const;
+
   EngineStats stats() const;
   int context_length() const;
   const kernels::KvLayout& kv_layout() const;
+
+  // Start of a layer's region of stats().blocks_total blocks (kernels/kv_layout.h), in the backend's memory. Blocks
+  // that nothing computes (of awaiting and parked requests, finished blocks of running ones) may be used by other
+  // threads.
+  void* kv_layer_data(int layer);
 
  private:
   struct Impl;

@@ -22,6 +22,9 @@ struct Sequence {
   int priority = 0;      // lower runs first
   uint64_t arrival = 0;  // order of arrival in this engine
 
+  bool park_after_first = false;  // leaves the schedule with its first new token and keeps the blocks
+  bool awaiting_kv = false;       // its KV comes from elsewhere: not scheduled before that
+
   int remaining() const { return int(tokens.size()) - computed; }
   int generated() const { return int(tokens.size()) - num_prompt_tokens; }
 };

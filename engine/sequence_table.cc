@@ -35,6 +35,14 @@ absl::Status SequenceTable::CheckShape(const EngineRequest& r) const {
                                                    " generated tokens; sampling.max_tokens (", r.sampling.max_tokens,
                                                    ") leaves nothing to generate"));
   }
+  if (r.park_after_first && r.awaiting_kv) {
+    return absl::InvalidArgumentError("a request cannot both await its KV and park after its first token");
+  }
+  if (r.awaiting_kv && given + 1 >= total) {
+    return absl::InvalidArgumentError(absl::StrCat("sampling.max_tokens (", r.sampling.max_tokens,
+                                                   ") leaves nothing to generate after the token that comes with "
+                                                   "the KV"));
+  }
   if (sequences_.contains(r.id)) {
     return absl::InvalidArgumentError(absl::StrCat("a request with the id ", r.id, " is alive already"));
   }
@@ -43,12 +51,12 @@ absl::Status SequenceTable::CheckShape(const EngineRequest& r) const {
 
 absl::Status SequenceTable::Add(EngineRequest r) {
   if (absl::Status status = CheckShape(r); !status.ok()) return status;
-  const int tokens = r.num_prompt_tokens + r.sampling.max_tokens;
+  const int tokens = r.park_after_first ? int(r.tokens.size()) : r.num_prompt_tokens + r.sampling.max_tokens;
   const int needed = kernels::BlocksFor(tokens, limits_.block_size);
   if (needed > blocks_.total()) {
-    return absl::FailedPreconditionError(absl::StrCat("prompt + max_tokens (", tokens, " tokens) need ", needed,
-                                                      " KV blocks; the pool has ", blocks_.total(), " of ",
-                                                      limits_.block_size, " tokens each"));
+    return absl::FailedPreconditionError(absl::StrCat(r.park_after_first ? "the prompt (" : "prompt + max_tokens (",
+                                                      tokens, " tokens) need ", needed, " KV blocks; the pool has ",
+                                                      blocks_.total(), " of ", limits_.block_size, " tokens each"));
   }
   std::optional<std::vector<int32_t>> blocks = blocks_.Allocate(needed);
   if (!blocks) {
@@ -59,15 +67,56 @@ absl::Status SequenceTable::Add(EngineRequest r) {
   sequence->id = r.id;
   sequence->choice = r.choice;
   sequence->tokens = std::move(r.tokens);
-  sequence->tokens.reserve(tokens);
+  sequence->tokens.reserve(tokens + 1);
   sequence->num_prompt_tokens = r.num_prompt_tokens;
   sequence->blocks = *std::move(blocks);
   sequence->sampling = std::move(r.sampling);
   sequence->priority = r.priority;
   sequence->arrival = arrivals_++;
-  scheduler_.Add(sequence.get());
+  sequence->park_after_first = r.park_after_first;
+  sequence->awaiting_kv = r.awaiting_kv;
+  if (!r.awaiting_kv) scheduler_.Add(sequence.get());
   sequences_.emplace(r.id, std::move(sequence));
   return absl::OkStatus();
+}
+
+bool SequenceTable::Park(uint64_t id) {
+  const auto it = sequences_.find(id);
+  if (it == sequences_.end()) return false;
+  it->second->awaiting_kv = false;
+  scheduler_.Remove(it->second.get());
+  return true;
+}
+
+absl::Status SequenceTable::Activate(uint64_t id, int32_t first_token) {
+  const auto it = sequences_.find(id);
+  if (it == sequences_.end()) return absl::NotFoundError(absl::StrCat("there is no request with the id ", id));
+  Sequence& s = *it->second;
+  if (!s.awaiting_kv) return absl::FailedPreconditionError(absl::StrCat("request ", id, " does not await its KV"));
+  if (first_token < 0 || first_token >= limits_.vocab) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the first token is ", first_token, "; the vocabulary has ", limits_.vocab, " tokens"));
+  }
+  s.awaiting_kv = false;
+  s.computed = int(s.tokens.size());
+  s.tokens.push_back(first_token);
+  scheduler_.Add(&s);
+  return absl::OkStatus();
+}
+
+void SequenceTable::Settle(uint64_t id, bool over) {
+  const Sequence* s = Find(id);
+  if (s == nullptr) return;
+  if (s->park_after_first) {
+    Park(id);
+  } else if (over) {
+    Remove(id);
+  }
+}
+
+const Sequence* SequenceTable::Find(uint64_t id) const {
+  const auto it = sequences_.find(id);
+  return it == sequences_.end() ? nullptr : it->second.get();
 }
 
 bool SequenceTable::Remove(uint64_t id) {

@@ -14,9 +14,10 @@ namespace sluice::engine {
 struct TokenOutput {
   uint64_t id = 0;
   int choice = 0;
-  int index = 0;                              // of the generated tokens, from 0; a replay goes on counting
-  Sampled sampled;                            // the token that ends an answer (eos, stop id) is reported too
-  FinishReason finish = FinishReason::kNone;  // != kNone: the request is over and its blocks are free
+  int index = 0;    // of the generated tokens, from 0; a replay goes on counting
+  Sampled sampled;  // the token that ends an answer (eos, stop id) is reported too
+  // != kNone: the request is over and its blocks are free; one that parks keeps them.
+  FinishReason finish = FinishReason::kNone;
 };
 
 // Advances every chunk's sequence and samples where the plan says so, in the plan's order; finished sequences are left
