@@ -1,5 +1,6 @@
-// Sixteen virtual lanes as a plain array: the definition that the vector types are held against.
-// fma is the IEEE operation (an instruction, as the file is compiled with -mfma).
+// Sixteen virtual lanes in plain C++: elementwise operators on the compiler's vector types, no intrinsics. The
+// definition that the other vector types are held against. fma is the IEEE operation (an instruction, as the file is
+// compiled with -mfma).
 #pragma once
 
 #include <cstdint>
@@ -10,20 +11,15 @@
 
 namespace sluice::kernels::cpu::scalar {
 
-struct F16x {
-  float v[16];
-};
-struct I16x {
-  int32_t v[16];
-};
-struct F8x {
-  float v[8];
-};
+typedef float Floats16 __attribute__((vector_size(64)));
+typedef int32_t Ints16 __attribute__((vector_size(64)));
+typedef uint32_t Bits16 __attribute__((vector_size(64)));
+typedef float Floats8 __attribute__((vector_size(32)));
 
 struct Simd {
-  using F = F16x;  // sixteen floats
-  using I = I16x;  // sixteen int32
-  using H = F8x;   // eight floats: results of eight dot products
+  using F = Floats16;  // sixteen floats
+  using I = Ints16;    // sixteen int32
+  using H = Floats8;   // eight floats: results of eight dot products
   static constexpr bool kHasLookup = false;
   static constexpr int kDotRows = 1;  // x rows of a register tile
   static constexpr int kPvRows = 1;   // (token, head) rows of a register tile in attention
@@ -40,128 +36,97 @@ struct Simd {
   static SLUICE_INLINE P FmaP(P a, P b, P c) { return Fma(a, b, c); }
   static SLUICE_INLINE void SetPart(F& f, int, P p) { f = p; }
 
-  template <class Fn>
-  static SLUICE_INLINE F Map(Fn fn) {
-    F r;
-    for (int i = 0; i < 16; ++i) r.v[i] = fn(i);
-    return r;
-  }
-  template <class Fn>
-  static SLUICE_INLINE I MapI(Fn fn) {
-    I r;
-    for (int i = 0; i < 16; ++i) r.v[i] = fn(i);
-    return r;
-  }
-
   static SLUICE_INLINE F Zero() { return F{}; }
-  static SLUICE_INLINE F Set1(float x) {
-    return Map([&](int) { return x; });
-  }
-  static SLUICE_INLINE F Iota() {
-    return Map([&](int i) { return float(i); });
-  }
+  static SLUICE_INLINE F Set1(float x) { return F{} + x; }
+  static SLUICE_INLINE F Iota() { return F{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}; }
   static SLUICE_INLINE F Load(const float* p) {
     F r;
-    std::memcpy(r.v, p, sizeof r.v);
+    std::memcpy(&r, p, sizeof r);
     return r;
   }
   static SLUICE_INLINE F LoadPartial(const float* p, int n) {
     F r{};
-    std::memcpy(r.v, p, size_t(n) * sizeof(float));
+    std::memcpy(&r, p, size_t(n) * sizeof(float));
     return r;
   }
-  static SLUICE_INLINE void Store(float* p, F a) { std::memcpy(p, a.v, sizeof a.v); }
-  static SLUICE_INLINE void StorePartial(float* p, F a, int n) { std::memcpy(p, a.v, size_t(n) * sizeof(float)); }
+  static SLUICE_INLINE void Store(float* p, F a) { std::memcpy(p, &a, sizeof a); }
+  static SLUICE_INLINE void StorePartial(float* p, F a, int n) { std::memcpy(p, &a, size_t(n) * sizeof(float)); }
 
-  static SLUICE_INLINE F Add(F a, F b) {
-    return Map([&](int i) { return a.v[i] + b.v[i]; });
-  }
-  static SLUICE_INLINE F Sub(F a, F b) {
-    return Map([&](int i) { return a.v[i] - b.v[i]; });
-  }
-  static SLUICE_INLINE F Mul(F a, F b) {
-    return Map([&](int i) { return a.v[i] * b.v[i]; });
-  }
-  static SLUICE_INLINE F Div(F a, F b) {
-    return Map([&](int i) { return a.v[i] / b.v[i]; });
-  }
+  static SLUICE_INLINE F Add(F a, F b) { return a + b; }
+  static SLUICE_INLINE F Sub(F a, F b) { return a - b; }
+  static SLUICE_INLINE F Mul(F a, F b) { return a * b; }
+  static SLUICE_INLINE F Div(F a, F b) { return a / b; }
   static SLUICE_INLINE F Fma(F a, F b, F c) {
-    return Map([&](int i) { return __builtin_fmaf(a.v[i], b.v[i], c.v[i]); });
+    F r;
+    SLUICE_UNROLL
+    for (int i = 0; i < 16; ++i) r[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return r;
   }
-  static SLUICE_INLINE F Max(F a, F b) {  // b when either is NaN, as the instruction
-    return Map([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
-  }
-  static SLUICE_INLINE F Min(F a, F b) {
-    return Map([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
-  }
+  static SLUICE_INLINE F Max(F a, F b) { return a > b ? a : b; }  // b when either is NaN, as the instruction
+  static SLUICE_INLINE F Min(F a, F b) { return a < b ? a : b; }
   // a where x >= bound, else 0.
-  static SLUICE_INLINE F KeepWhereGe(F a, F x, F bound) {
-    return Map([&](int i) { return x.v[i] >= bound.v[i] ? a.v[i] : 0.0f; });
-  }
+  static SLUICE_INLINE F KeepWhereGe(F a, F x, F bound) { return x >= bound ? a : F{}; }
   // a * 2^n for whole n in [-126, 127].
   static SLUICE_INLINE F ScaleByPow2(F a, F n) {
-    return Map([&](int i) {
-      const uint32_t bits = uint32_t(int32_t(n.v[i]) + 127) << 23;
-      float scale;
-      std::memcpy(&scale, &bits, sizeof scale);
-      return a.v[i] * scale;
-    });
+    const I bits = (__builtin_convertvector(n, I) + 127) << 23;
+    F scale;
+    std::memcpy(&scale, &bits, sizeof scale);
+    return a * scale;
   }
 
   static SLUICE_INLINE float ReduceAdd(F a) {
+    SLUICE_UNROLL
     for (int d = 8; d >= 1; d /= 2) {
-      for (int i = 0; i < d; ++i) a.v[i] = a.v[i] + a.v[i + d];
+      SLUICE_UNROLL
+      for (int i = 0; i < d; ++i) a[i] = a[i] + a[i + d];
     }
-    return a.v[0];
+    return a[0];
   }
   static SLUICE_INLINE float ReduceMax(F a) {
+    SLUICE_UNROLL
     for (int d = 8; d >= 1; d /= 2) {
-      for (int i = 0; i < d; ++i) a.v[i] = a.v[i] > a.v[i + d] ? a.v[i] : a.v[i + d];
+      SLUICE_UNROLL
+      for (int i = 0; i < d; ++i) a[i] = a[i] > a[i + d] ? a[i] : a[i + d];
     }
-    return a.v[0];
+    return a[0];
   }
-  static SLUICE_INLINE float First(F a) { return a.v[0]; }
+  static SLUICE_INLINE float First(F a) { return a[0]; }
   static SLUICE_INLINE H Reduce8(const F* a) {
     H r;
-    for (int i = 0; i < 8; ++i) r.v[i] = ReduceAdd(a[i]);
+    SLUICE_UNROLL
+    for (int i = 0; i < 8; ++i) r[i] = ReduceAdd(a[i]);
     return r;
   }
   static SLUICE_INLINE H LoadH(const float* p) {
     H r;
-    std::memcpy(r.v, p, sizeof r.v);
+    std::memcpy(&r, p, sizeof r);
     return r;
   }
-  static SLUICE_INLINE void StoreH(float* p, H a) { std::memcpy(p, a.v, sizeof a.v); }
-  static SLUICE_INLINE H AddH(H a, H b) {
-    for (int i = 0; i < 8; ++i) a.v[i] = a.v[i] + b.v[i];
-    return a;
-  }
+  static SLUICE_INLINE void StoreH(float* p, H a) { std::memcpy(p, &a, sizeof a); }
+  static SLUICE_INLINE H AddH(H a, H b) { return a + b; }
 
   static SLUICE_INLINE I ZextU8(const uint8_t* p) {
-    return MapI([&](int i) { return int32_t(p[i]); });
+    typedef uint8_t Bytes __attribute__((vector_size(16)));
+    Bytes bytes;
+    std::memcpy(&bytes, p, sizeof bytes);
+    return __builtin_convertvector(bytes, I);
   }
   static SLUICE_INLINE I SextI8(const uint8_t* p) {
-    return MapI([&](int i) { return int32_t(int8_t(p[i])); });
+    typedef int8_t Bytes __attribute__((vector_size(16)));
+    Bytes bytes;
+    std::memcpy(&bytes, p, sizeof bytes);
+    return __builtin_convertvector(bytes, I);
   }
-  static SLUICE_INLINE I And(I a, int mask) {
-    return MapI([&](int i) { return a.v[i] & mask; });
-  }
-  static SLUICE_INLINE I Or(I a, I b) {
-    return MapI([&](int i) { return a.v[i] | b.v[i]; });
-  }
-  static SLUICE_INLINE I Shr(I a, int n) {
-    return MapI([&](int i) { return int32_t(uint32_t(a.v[i]) >> n); });
-  }
-  static SLUICE_INLINE I Shl(I a, int n) {
-    return MapI([&](int i) { return int32_t(uint32_t(a.v[i]) << n); });
-  }
+  static SLUICE_INLINE I And(I a, int mask) { return a & mask; }
+  static SLUICE_INLINE I Or(I a, I b) { return a | b; }
+  static SLUICE_INLINE I Shr(I a, int n) { return I(Bits16(a) >> uint32_t(n)); }
+  static SLUICE_INLINE I Shl(I a, int n) { return I(Bits16(a) << uint32_t(n)); }
   // 16 in lane i where bit i of `bits` is set, else 0.
   static SLUICE_INLINE I Bit16(uint32_t bits) {
-    return MapI([&](int i) { return int32_t(bits >> i & 1) << 4; });
+    const Bits16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return I((((Bits16{} + bits) >> lane) & 1u) << 4u);
   }
-  static SLUICE_INLINE F ToF(I a) {
-    return Map([&](int i) { return float(a.v[i]); });
-  }
+  static SLUICE_INLINE F ToF(I a) { return __builtin_convertvector(a, F); }
 
   static SLUICE_INLINE float Half(const uint8_t* p) {
     uint16_t bits;
@@ -174,14 +139,18 @@ struct Simd {
     second = Set1(Half(p + 2));
   }
   static SLUICE_INLINE F LoadHalf(const uint8_t* p) {
-    return Map([&](int i) { return Half(p + 2 * i); });
+    F r;
+    for (int i = 0; i < 16; ++i) r[i] = Half(p + 2 * i);
+    return r;
   }
   static SLUICE_INLINE F LoadBf16(const uint8_t* p) {
-    return Map([&](int i) {
+    F r;
+    for (int i = 0; i < 16; ++i) {
       uint16_t bits;
       std::memcpy(&bits, p + 2 * i, sizeof bits);
-      return BF16ToF32(bits);
-    });
+      r[i] = BF16ToF32(bits);
+    }
+    return r;
   }
 };
 
