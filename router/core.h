@@ -3,6 +3,9 @@
 //
 // Promises: each Submit gets exactly one ClientEnd; its tokens come before it, consecutive and each once; when all
 // requests have ended and the workers have confirmed (or are gone), no table holds anything of them.
+//
+// In three files: what it hears (core.cc), what follows from that and from time (core_advance.cc), what it shows
+// (core_state.cc).
 #pragma once
 
 #include <cstdint>
@@ -76,24 +79,33 @@ class RouterCore {
   void OnWorkerEvent(WorkerRecord& worker, const pb::WorkerEvent& event);
   // Carries a transition out. REQUIRES: the request is in requests_; it may be gone afterwards.
   void Apply(Request& request, Transition transition);
+  // What a request's event tells about its worker's load, whatever becomes of the request.
+  void Charge(WorkerLoad& load, const AttemptKey& key, const pb::WorkerEvent& event);
+  void RenewFrom(uint64_t incarnation, absl::Duration lease);
+  // A worker that was let go has confirmed it, or not yet. True: nobody else wants the event.
+  bool OnClosing(uint64_t incarnation, const AttemptKey& key, const pb::WorkerEvent& event);
   void EndCall(uint64_t call, const absl::Status& why);
   void Erase(Request& request);
   void Lose(const std::vector<Registry::Loss>& losses);
   void LoseRequests(uint64_t incarnation, const std::string& why);
+  void NotePairs(WorkerRecord& worker);
+  void AnswerAnnouncement(WorkerRecord& worker);
 
   // What time and changed tables bring about; runs after every event.
   void Advance();
   void Connect();
+  void TellPeers();
   void ExpireDeadlines();
   void ExpireClosing();
   void RenewLeases();
   void PlaceQueued();
   bool PlaceHead();
+  void Dispatch(Request& request, const Placement& placement);
   void PublishPool();
 
   void Send(uint64_t incarnation, pb::RouterMessage message);
   void Say(bool debug, std::string text);
-  bool AnyLive() const;
+  Pools Live(const Request* request) const;
 
   CoreOptions options_;
   std::mt19937_64 rng_;
@@ -105,13 +117,13 @@ class RouterCore {
   absl::flat_hash_map<std::string, uint64_t> wire_ids_;
   std::set<std::pair<absl::Time, uint64_t>> deadlines_;  // of all live requests that have one
 
-  // Attempts whose client has its end but whose worker has not confirmed yet; they still count as load. Without a word
-  // they are forgotten after a lease, when the worker, no longer renewed, has freed them by itself.
+  // Attempts that a worker was told to end, or will end by itself, and has not confirmed yet; they still count as its
+  // load. Without a word they are forgotten after a lease, when the worker, no longer renewed, has freed them by
+  // itself.
   struct Closing {
-    uint64_t incarnation = 0;
     absl::Time forget_at;
   };
-  std::map<AttemptKey, Closing> closing_;
+  std::map<std::pair<uint64_t, AttemptKey>, Closing> closing_;  // by incarnation and attempt
 
   struct Renewal {
     absl::Time at = absl::InfiniteFuture();

@@ -137,7 +137,7 @@ struct CloseAnnounce {
 
 // What the workers can do together has changed.
 struct PoolChanged {
-  bool serving = false;    // a request that comes now can be computed
+  bool serving = false;    // a request that comes now can be computed: by a worker of role both, or by a pair
   int token_capacity = 0;  // longest prompt + answer that some live worker can hold; 0: no worker
 };
 

@@ -5,7 +5,8 @@
 namespace sluice::router {
 
 WorkerLoad::WorkerLoad(const pb::WorkerInfo& info)
-    : blocks_total_(info.blocks_total()),
+    : role_(info.role()),
+      blocks_total_(info.blocks_total()),
       block_size_(std::max(1, info.fingerprint().block_size())),
       max_running_(info.max_running()),
       max_step_tokens_(info.max_step_tokens()),
@@ -18,6 +19,13 @@ void WorkerLoad::Dispatched(const AttemptKey& key, const Demand& demand) {
 
 void WorkerLoad::Granted(const AttemptKey& key) {
   if (auto it = attempts_.find(key); it != attempts_.end()) it->second.granted = true;
+}
+
+void WorkerLoad::Computed(const AttemptKey& key, int64_t tokens) {
+  auto it = attempts_.find(key);
+  if (it == attempts_.end()) return;
+  it->second.granted = true;
+  it->second.computed = std::clamp<int64_t>(tokens, it->second.computed, it->second.demand.prompt_tokens);
 }
 
 void WorkerLoad::Generated(const AttemptKey& key, int tokens) {
@@ -36,7 +44,7 @@ void WorkerLoad::Ended(const AttemptKey& key) {
   const Attempt& attempt = it->second;
   if (attempt.reported) {
     reported_free_ = std::min(blocks_total_, reported_free_ + attempt.blocks);
-    if (attempt.generated == 0) {
+    if (attempt.generated == 0 && role_ != pb::ROLE_PREFILL) {
       reported_backlog_ = std::max<int64_t>(0, reported_backlog_ - attempt.demand.prompt_tokens);
     }
   }
@@ -54,6 +62,7 @@ void WorkerLoad::Refused(const AttemptKey& key, int64_t blocks_free) {
 void WorkerLoad::Report(const pb::WorkerReport& report) {
   reported_free_ = report.blocks_free();
   reported_backlog_ = report.waiting_tokens();
+  if (role_ == pb::ROLE_PREFILL) reported_backlog_ = std::max<int64_t>(0, reported_backlog_ - OwnBacklog());
   for (auto& [key, attempt] : attempts_) attempt.reported = attempt.granted;
   held_back_ = false;
 }
@@ -66,7 +75,15 @@ int64_t WorkerLoad::blocks_free() const {
   return blocks;
 }
 
+int64_t WorkerLoad::OwnBacklog() const {
+  int64_t tokens = 0;
+  for (const auto& [key, attempt] : attempts_) tokens += attempt.demand.prompt_tokens - attempt.computed;
+  return tokens;
+}
+
 int64_t WorkerLoad::prompt_backlog() const {
+  if (role_ == pb::ROLE_DECODE) return 0;
+  if (role_ == pb::ROLE_PREFILL) return reported_backlog_ + OwnBacklog();
   int64_t tokens = reported_backlog_;
   for (const auto& [key, attempt] : attempts_) {
     if (!attempt.reported && attempt.generated == 0) tokens += attempt.demand.prompt_tokens;

@@ -4,6 +4,10 @@
 // charged at once. A report replaces what it can know of: the attempts that the worker had granted before. The model
 // errs for one report at most; a worker that has less room than predicted refuses, and the refusal corrects the model
 // too.
+//
+// What counts depends on the role. `both`: blocks of prompt and answer, prompts to compute, answers to come. Prefill:
+// the blocks of the prompt, and prompts to compute, which the worker's progress reports count down. Decode: blocks of
+// prompt and answer, and answers to come.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +37,8 @@ class WorkerLoad {
 
   void Dispatched(const AttemptKey& key, const Demand& demand);
   void Granted(const AttemptKey& key);
+  // A prefill worker has the request and computed this much of its prompt.
+  void Computed(const AttemptKey& key, int64_t tokens);
   void Generated(const AttemptKey& key, int tokens);
   void Ended(const AttemptKey& key);  // no-op for what is not here
   // Refused for lack of room: nothing more goes there until a report, or until something ends.
@@ -45,6 +51,7 @@ class WorkerLoad {
   int64_t answer_tokens() const;   // that may still come, at most
   int attempts() const { return int(attempts_.size()); }
   bool held_back() const { return held_back_; }
+  pb::Role role() const { return role_; }
 
   int block_size() const { return block_size_; }
   int max_running() const { return max_running_; }
@@ -55,11 +62,15 @@ class WorkerLoad {
   struct Attempt {
     Demand demand;
     int64_t blocks = 0;
+    int64_t computed = 0;  // of the prompt, where the role reports it
     int generated = 0;
     bool granted = false;
     bool reported = false;  // the last report includes it
   };
 
+  int64_t OwnBacklog() const;
+
+  pb::Role role_ = pb::ROLE_BOTH;
   int64_t blocks_total_ = 0;
   int block_size_ = 16;
   int max_running_ = 0;
@@ -68,7 +79,7 @@ class WorkerLoad {
 
   std::map<AttemptKey, Attempt> attempts_;
   int64_t reported_free_ = 0;
-  int64_t reported_backlog_ = 0;
+  int64_t reported_backlog_ = 0;  // of a prefill worker: what others gave it
   bool held_back_ = false;
 };
 

@@ -1,18 +1,29 @@
-// Which worker gets the next request, or whether it should wait. A pure cost function over the load model.
+// Which workers get the next request, or whether it should wait. A pure cost function over the load model, in tokens:
 //
-//   cost(worker) = prompt backlog + answer tokens that may still come + the request's own tokens         (in tokens)
+//   cost(both)    = prompt backlog + answer tokens that may still come + the request's own prompt and answer
+//   cost(P, D)    = cost(P) + cost(D)
+//   cost(prefill) = prompt backlog + own prompt
+//   cost(decode)  = answer tokens that may still come + own answer; among equals, fewer blocks in use
 //
-// The least cost among the workers that have room wins, ties at random. Room means: the blocks fit, fewer requests than
-// the worker runs in a step, and a prompt backlog of less than a step's tokens. So a worker never idles (reports come
-// every step), and the rest stays in the router's queue, where order and deadlines hold.
+// The least cost among those that have room wins, ties at random: a worker of role `both`, or a pair (P, D) that is up.
+// An answer of one token needs no D. Room means:
+//  - both: the blocks fit, fewer requests than the worker runs in a step, and a prompt backlog of less than a step's
+//    tokens;
+//  - prefill: the prompt's blocks fit, and the prompt backlog is less than a step's tokens, or, with the own prompt, at
+//    most one and a half steps beyond the step that runs;
+//  - decode: the blocks fit, and fewer requests than the worker runs in a step.
+// So a worker never idles (reports come every step), and the rest stays in the router's queue, where order and
+// deadlines hold.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "router/load_model.h"
+#include "router/pair_state.h"
 
 namespace sluice::router {
 
@@ -24,19 +35,35 @@ struct Candidate {
   bool refused_ever = false;  // has said NEVER_FITS to this request
 };
 
-struct Placement {
-  enum class Kind {
-    kPlace,     // on `incarnation`
-    kWait,      // room will come
-    kNever,     // larger than every live worker
-    kNoWorker,  // nobody is alive
-  };
-  Kind kind = Kind::kNoWorker;
-  uint64_t incarnation = 0;
-  std::string explanation;  // the formula with its numbers, if asked for; for kNever: what the limit is
+// The workers that are alive.
+struct Pools {
+  std::vector<Candidate> both;
+  std::vector<Candidate> prefill;
+  std::vector<Candidate> decode;
+  std::function<PairState(uint64_t prefill, uint64_t decode)> pair;
 };
 
-Placement Place(const std::vector<Candidate>& candidates, const Demand& demand, bool explain, std::mt19937_64& rng);
+struct Placement {
+  enum class Kind {
+    kPlace,     // on `prefill` and `decode`
+    kWait,      // room will come
+    kNever,     // larger than what is alive
+    kNoWorker,  // a role is missing
+  };
+  Kind kind = Kind::kNoWorker;
+  uint64_t prefill = 0;     // 0: `decode` computes the prompt
+  uint64_t decode = 0;      // or `both`; 0: an answer of one token
+  std::string explanation;  // the formula with its numbers, if asked for; otherwise for people: the limit, or who is
+                            // missing
+};
+
+Placement Place(const Pools& pools, const Demand& demand, bool explain, std::mt19937_64& rng);
+
+// Empty if the workers that are alive can serve such a request one day; otherwise who is missing, for people.
+std::string WhoIsMissing(const Pools& pools, const Demand& demand);
+
+// What a request asks of its prefill worker.
+Demand AtPrefill(const Demand& demand);
 
 // Prompt + answer tokens that the worker can ever hold.
 int64_t TokenCapacity(const WorkerLoad& load);

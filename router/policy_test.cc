@@ -69,6 +69,12 @@ TEST(LoadModelTest, ARefusalHoldsBackUntilSomethingChanges) {
   EXPECT_EQ(load.blocks_free(), 50);
 }
 
+Pools Both(std::vector<Candidate> both) {
+  Pools pools;
+  pools.both = std::move(both);
+  return pools;
+}
+
 class PolicyTest : public ::testing::Test {
  protected:
   Candidate Add(uint64_t incarnation, const pb::WorkerInfo& info) {
@@ -83,10 +89,10 @@ TEST_F(PolicyTest, ABurstSpreadsOverTheLeastLoaded) {
   std::vector<Candidate> candidates{Add(1, Info(1000)), Add(2, Info(1000)), Add(3, Info(1000))};
   std::map<uint64_t, int> placed;
   for (int i = 0; i < 9; ++i) {
-    const Placement placement = Place(candidates, {10, 10}, false, rng_);
+    const Placement placement = Place(Both(candidates), {10, 10}, false, rng_);
     ASSERT_EQ(placement.kind, Placement::Kind::kPlace);
-    loads_[placement.incarnation].Dispatched({std::to_string(i), 1}, {10, 10});
-    ++placed[placement.incarnation];
+    loads_[placement.decode].Dispatched({std::to_string(i), 1}, {10, 10});
+    ++placed[placement.decode];
   }
   EXPECT_EQ(placed, (std::map<uint64_t, int>{{1, 3}, {2, 3}, {3, 3}}));
 }
@@ -94,52 +100,53 @@ TEST_F(PolicyTest, ABurstSpreadsOverTheLeastLoaded) {
 TEST_F(PolicyTest, TiesAreBrokenAtRandom) {
   const std::vector<Candidate> candidates{Add(1, Info(1000)), Add(2, Info(1000))};
   std::map<uint64_t, int> placed;
-  for (int i = 0; i < 1000; ++i) ++placed[Place(candidates, {10, 10}, false, rng_).incarnation];
+  for (int i = 0; i < 1000; ++i) ++placed[Place(Both(candidates), {10, 10}, false, rng_).decode];
   EXPECT_GT(placed[1], 400);
   EXPECT_GT(placed[2], 400);
 }
 
 TEST_F(PolicyTest, WaitsForBlocksForARowOrForCredit) {
   const Demand demand{16, 16};
-  EXPECT_EQ(Place({Add(1, Info(2))}, demand, false, rng_).kind, Placement::Kind::kPlace);
+  EXPECT_EQ(Place(Both({Add(1, Info(2))}), demand, false, rng_).kind, Placement::Kind::kPlace);
   loads_[1].Dispatched({"a", 1}, {1, 1});
-  EXPECT_EQ(Place({{1, "w", &loads_[1], true, false}}, demand, false, rng_).kind, Placement::Kind::kWait);
+  EXPECT_EQ(Place(Both({{1, "w", &loads_[1], true, false}}), demand, false, rng_).kind, Placement::Kind::kWait);
 
   const Candidate one_row = Add(2, Info(1000, 1));
   loads_[2].Dispatched({"a", 1}, {1, 1});
-  EXPECT_EQ(Place({one_row}, demand, false, rng_).kind, Placement::Kind::kWait);
+  EXPECT_EQ(Place(Both({one_row}), demand, false, rng_).kind, Placement::Kind::kWait);
 
   const Candidate credit = Add(3, Info(1000, 8, 128));
   loads_[3].Dispatched({"a", 1}, {127, 1});
-  EXPECT_EQ(Place({credit}, {1000, 16}, false, rng_).kind, Placement::Kind::kPlace) << "however long it is";
+  EXPECT_EQ(Place(Both({credit}), {1000, 16}, false, rng_).kind, Placement::Kind::kPlace) << "however long it is";
   loads_[3].Dispatched({"b", 1}, {1, 1});
-  EXPECT_EQ(Place({credit}, {1, 16}, false, rng_).kind, Placement::Kind::kWait);
+  EXPECT_EQ(Place(Both({credit}), {1, 16}, false, rng_).kind, Placement::Kind::kWait);
   loads_[3].Granted({"a", 1});
   loads_[3].Generated({"a", 1}, 1);
-  EXPECT_EQ(Place({credit}, {1, 16}, false, rng_).kind, Placement::Kind::kPlace);
+  EXPECT_EQ(Place(Both({credit}), {1, 16}, false, rng_).kind, Placement::Kind::kPlace);
 }
 
 TEST_F(PolicyTest, NeverOnlyIfNobodyAliveCouldEver) {
   Candidate small = Add(1, Info(2));
   Candidate large = Add(2, Info(100));
   const Demand demand{100, 100};
-  EXPECT_EQ(Place({small, large}, demand, false, rng_).incarnation, 2u);
+  EXPECT_EQ(Place(Both({small, large}), demand, false, rng_).decode, 2u);
   large.active = false;
-  EXPECT_EQ(Place({small, large}, demand, false, rng_).kind, Placement::Kind::kWait);
-  const Placement never = Place({small}, demand, false, rng_);
+  EXPECT_EQ(Place(Both({small, large}), demand, false, rng_).kind, Placement::Kind::kWait);
+  const Placement never = Place(Both({small}), demand, false, rng_);
   EXPECT_EQ(never.kind, Placement::Kind::kNever);
   EXPECT_THAT(never.explanation, HasSubstr("(32 tokens)"));
   large.active = true;
   large.refused_ever = true;
-  EXPECT_EQ(Place({large}, demand, false, rng_).kind, Placement::Kind::kNever);
-  EXPECT_EQ(Place({}, demand, false, rng_).kind, Placement::Kind::kNoWorker);
-  EXPECT_EQ(Place({Add(3, Info(1000))}, {1500, 1500}, false, rng_).kind, Placement::Kind::kNever) << "its context";
+  EXPECT_EQ(Place(Both({large}), demand, false, rng_).kind, Placement::Kind::kNever);
+  EXPECT_EQ(Place(Both({}), demand, false, rng_).kind, Placement::Kind::kNoWorker);
+  EXPECT_EQ(Place(Both({Add(3, Info(1000))}), {1500, 1500}, false, rng_).kind, Placement::Kind::kNever)
+      << "its context";
 }
 
 TEST_F(PolicyTest, ExplainsWithNumbers) {
   const Candidate candidate = Add(1, Info(100));
   loads_[1].Dispatched({"a", 1}, {20, 30});
-  EXPECT_THAT(Place({candidate}, {16, 4}, true, rng_).explanation,
+  EXPECT_THAT(Place(Both({candidate}), {16, 4}, true, rng_).explanation,
               HasSubstr("cost 70 = backlog 20 + answers 30 + own 20; blocks 96 of 100 free, needs 2"));
 }
 

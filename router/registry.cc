@@ -37,9 +37,8 @@ absl::Status Registry::CheckFit(const pb::WorkerInfo& info) const {
   };
   if (info.incarnation() == 0) return unfit("the worker names no incarnation");
   if (info.work().port() <= 0 || info.work().host().empty()) return unfit("the worker names no Work endpoint");
-  if (info.role() != pb::ROLE_BOTH) {
-    return unfit(absl::StrFormat("role %s is not served by this router; start the worker with --role both",
-                                 RoleName(info.role())));
+  if (info.role() != pb::ROLE_BOTH && info.role() != pb::ROLE_PREFILL && info.role() != pb::ROLE_DECODE) {
+    return unfit(absl::StrFormat("role %d is not known to this router; use binaries of one build", int(info.role())));
   }
   const pb::Fingerprint& fingerprint = info.fingerprint();
   if (fingerprint.protocol_version() != kProtocolVersion) {
@@ -90,6 +89,49 @@ bool Registry::Report(WorkerRecord& worker, const pb::WorkerReport& report) {
   worker.report = report;
   worker.draining = report.draining();
   return true;
+}
+
+std::vector<Registry::PairChange> Registry::UpdatePairs(WorkerRecord& worker) {
+  std::map<uint64_t, PairState> reported;
+  std::map<uint64_t, std::string> reasons;
+  for (const pb::PairStatus& pair : worker.report.pairs()) {
+    const uint64_t decode = pair.decode_incarnation();
+    reported[decode] = pair.up() ? PairState::kUp : pair.has_refused() ? PairState::kRefused : PairState::kUnknown;
+    reasons[decode] = pair.refused().message();
+  }
+  std::vector<PairChange> changes;
+  for (const auto& [decode, state] : reported) {
+    const PairState before = Pair(worker.incarnation(), decode);
+    if (state != before) changes.push_back({decode, before, state, reasons[decode]});
+  }
+  worker.pairs = std::move(reported);
+  return changes;
+}
+
+PairState Registry::Pair(uint64_t prefill, uint64_t decode) const {
+  auto worker = workers_.find(prefill);
+  if (worker == workers_.end()) return PairState::kUnknown;
+  auto pair = worker->second.pairs.find(decode);
+  return pair == worker->second.pairs.end() ? PairState::kUnknown : pair->second;
+}
+
+std::vector<uint64_t> Registry::DecodePeers() const {
+  std::vector<uint64_t> peers;
+  for (const auto& [incarnation, worker] : workers_) {
+    if (worker.info.role() == pb::ROLE_DECODE && worker.state != pb::WORKER_STATE_GONE) peers.push_back(incarnation);
+  }
+  return peers;
+}
+
+pb::DecodePeer Registry::PeerOf(uint64_t decode) const {
+  const pb::WorkerInfo& info = workers_.at(decode).info;
+  pb::DecodePeer peer;
+  peer.set_incarnation(decode);
+  // Links come to a rank's own endpoint; one without is reached where the worker listens.
+  const bool own = info.ranks_size() > 0 && info.ranks(0).control().port() > 0;
+  *peer.mutable_control() = own ? info.ranks(0).control() : info.work();
+  if (peer.control().host().empty()) peer.mutable_control()->set_host(info.work().host());
+  return peer;
 }
 
 std::vector<Registry::Loss> Registry::Leaving(uint64_t session, absl::Time now) {

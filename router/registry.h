@@ -6,6 +6,9 @@
 // ACTIVE means that a request sent now can be computed: the worker is heard and its Work stream is open. An incarnation
 // is one life of a process: a new one on the same address makes the old one GONE at once. GONE workers stay listed for
 // a lease, so that people can see what happened, and are then forgotten.
+//
+// Prefill workers are told of all decode workers alive and report which of them they are paired with; only pairs that
+// they report as up exist.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "router/events.h"
+#include "router/pair_state.h"
 
 namespace sluice::router {
 
@@ -43,6 +47,11 @@ struct WorkerRecord {
   absl::Time connect_at;
   absl::Duration backoff;
 
+  // Of a prefill worker.
+  std::map<uint64_t, PairState> pairs;  // by decode incarnation, as reported
+  std::vector<uint64_t> peers_told;     // decode incarnations, ascending
+  uint64_t peers_session = 0;           // on which it was told; 0: never
+
   uint64_t incarnation() const { return info.incarnation(); }
   std::string name() const;  // "decode 127.0.0.1:7001"
 };
@@ -67,6 +76,20 @@ class Registry {
   // A report that came over the Work stream; it does not renew the lease.
   bool Report(WorkerRecord& worker, const pb::WorkerReport& report);
 
+  // What the newest report changes about a prefill worker's pairs.
+  struct PairChange {
+    uint64_t decode = 0;
+    PairState before = PairState::kUnknown;
+    PairState after = PairState::kUnknown;
+    std::string why;  // of kRefused
+  };
+  std::vector<PairChange> UpdatePairs(WorkerRecord& worker);
+  PairState Pair(uint64_t prefill, uint64_t decode) const;
+
+  // The decode workers that are alive, ascending: ACTIVE, SUSPECT or DRAINING.
+  std::vector<uint64_t> DecodePeers() const;
+  pb::DecodePeer PeerOf(uint64_t decode) const;  // REQUIRES: known
+
   std::vector<Loss> Leaving(uint64_t session, absl::Time now);
   void AnnounceLost(uint64_t session);
 
@@ -81,6 +104,7 @@ class Registry {
 
   WorkerRecord* Find(uint64_t incarnation);
   WorkerRecord* FindLink(uint64_t link);
+  WorkerRecord* FindSession(uint64_t session);
   const std::map<uint64_t, WorkerRecord>& workers() const { return workers_; }
   std::map<uint64_t, WorkerRecord>& workers() { return workers_; }
 
@@ -89,7 +113,6 @@ class Registry {
   Loss MakeGone(WorkerRecord& worker, absl::Time now, std::string why);
   void UpdateState(WorkerRecord& worker, absl::Time now) const;
   absl::Time SuspectAt(const WorkerRecord& worker) const { return worker.last_heard + 3 * options_.heartbeat; }
-  WorkerRecord* FindSession(uint64_t session);
 
   RegistryOptions options_;
   std::map<uint64_t, WorkerRecord> workers_;  // by incarnation; ordered, so that runs repeat

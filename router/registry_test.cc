@@ -159,8 +159,8 @@ TEST(RegistryTest, WorkersThatDoNotFitAreRefusedWithTheReason) {
   info.mutable_fingerprint()->set_model_hash("other");
   EXPECT_THAT(refusal(info), HasSubstr("start both with the same --model"));
   info = Info(1);
-  info.set_role(pb::ROLE_PREFILL);
-  EXPECT_THAT(refusal(info), HasSubstr("role prefill"));
+  info.set_role(pb::ROLE_UNSPECIFIED);
+  EXPECT_THAT(refusal(info), HasSubstr("role 0 is not known"));
   info = Info(1);
   info.mutable_fingerprint()->set_protocol_version(9);
   EXPECT_THAT(refusal(info), HasSubstr("protocol 9"));

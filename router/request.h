@@ -1,14 +1,23 @@
 // One request's life as an explicit state machine. Pure; it decides, the core carries out.
 //
-//   queued ──dispatch──▶ reserved ──▶ prefilling ──▶ handing_off ──▶ decoding ──▶ done
-//     ▲                     │                                            │
-//     └──refused, may pass──┘            anything that ends it otherwise ──▶ failed
+//   queued ──Reserve to D──▶ reserved ──granted, Prefill to P──▶ prefilling ──token 0 from P──▶ handing_off
+//     ▲                         │                                  │ │                              │
+//     └── refused, may pass ────┴──────────────────────────────────┘ │                        Committed from D
+//                                                                    │                              ▼
+//         done ◀── the answer is over with token 0 ──────────────────┘          done ◀──Finished── decoding
 //
-// A worker of role `both` computes the prompt itself, so `reserved` leads to `decoding` as soon as the lease is
-// granted. Invariants:
+//   failed: from everywhere, by an error of either worker, its loss, the client, the deadline.
+//
+// D is a decode worker and P a prefill worker. A worker of role `both` computes the prompt itself: `reserved` leads to
+// `decoding` as soon as the lease is granted. An answer of one token needs no D: `queued` leads to `prefilling`.
+//
+// Nothing is assumed about the order of what P and D say: D's Committed, its tokens and even its Finished may come
+// before P's token 0 and are held until then. Invariants:
 //  - the router's record of what it sent is the truth: tokens reach the client consecutively from 0, each once;
-//  - an event of another attempt or incarnation changes nothing;
-//  - the request ends exactly once: one transition carries `end`, and none does after it.
+//  - an event of another attempt or incarnation, or of a worker that is done with the request, changes nothing;
+//  - the request ends exactly once: one transition carries `end`, and none does after it;
+//  - every worker that was told of an attempt is let go exactly once: it is in `freed` or in `leaving` of one
+//    transition.
 #pragma once
 
 #include <cstdint>
@@ -34,12 +43,28 @@ struct Origin {
   int attempt = 0;
 };
 
+// Who serves an attempt.
+struct Assignment {
+  struct Worker {
+    uint64_t incarnation = 0;  // 0: none
+    std::string name;
+  };
+  Worker decode;   // or `both`; none: an answer of one token
+  Worker prefill;  // none: `decode` computes the prompt too
+};
+
+struct ToWorker {
+  uint64_t incarnation = 0;
+  pb::RouterMessage message;
+};
+
 // What a transition asks the core to do, in this order.
 struct Transition {
-  bool ignored = false;                        // stale or repeated: nothing changed
-  std::optional<pb::Tokens> tokens;            // for the client
-  std::optional<pb::RouterMessage> to_worker;  // Cancel
-  bool worker_free = false;                    // the worker holds nothing of this attempt any more
+  bool ignored = false;              // stale or repeated: nothing changed
+  std::vector<pb::Tokens> tokens;    // for the client
+  std::vector<ToWorker> to_workers;  // Prefill, Cancel, Release
+  std::vector<uint64_t> leaving;     // workers that still hold something of the attempt and will say when they don't
+  std::vector<uint64_t> freed;       // workers that hold nothing of the attempt any more
   bool requeue = false;
   std::optional<absl::Status> end;  // for the client: the request is over
 };
@@ -50,16 +75,17 @@ class Request {
 
   // ---- from the core ----
   void Queued(uint64_t arrival) { arrival_ = arrival; }
-  // REQUIRES: queued. The message asks `incarnation` for blocks.
-  pb::RouterMessage Dispatch(uint64_t incarnation, const std::string& worker, absl::Time now);
+  // REQUIRES: queued; one worker at least. The message goes to D, or to P where there is no D.
+  ToWorker Dispatch(const Assignment& assignment, absl::Time now);
 
-  // ---- from the worker ----
+  // ---- from the workers ----
   Transition OnGranted(const Origin& from, const pb::LeaseGranted& granted, absl::Time now);
   Transition OnRefused(const Origin& from, const pb::Refused& refused, absl::Time now);
   Transition OnTokens(const Origin& from, const pb::Tokens& tokens, absl::Time now);
+  Transition OnCommitted(const Origin& from, const pb::Committed& committed, absl::Time now);
   Transition OnFinished(const Origin& from, const pb::Finished& finished, absl::Time now);
   Transition OnFailed(const Origin& from, const pb::Failed& failed, absl::Time now);
-  Transition OnProgress(const Origin& from, const pb::Progress& progress);
+  Transition OnProgress(const Origin& from, const pb::Progress& progress, absl::Time now);
 
   // ---- from elsewhere ----
   Transition OnWorkerLost(uint64_t incarnation, const std::string& why, absl::Time now);
@@ -68,10 +94,12 @@ class Request {
 
   RequestState state() const { return state_; }
   bool over() const { return state_ == RequestState::kDone || state_ == RequestState::kFailed; }
-  bool at_worker() const { return !over() && state_ != RequestState::kQueued; }
-  uint64_t incarnation() const { return incarnation_; }  // of the worker, while at_worker()
+  // The worker is to serve this attempt and is not done with it.
+  bool Involves(uint64_t incarnation) const;
   AttemptKey attempt() const { return {wire_id_, attempt_}; }
-  uint64_t lease() const { return lease_; }  // 0: not granted
+  uint64_t decode_incarnation() const { return decode_.incarnation; }  // of the newest attempt; 0: none
+  uint64_t prefill_incarnation() const { return prefill_.incarnation; }
+  uint64_t lease() const { return decode_.state == Side::kOpen ? lease_ : 0; }  // to be renewed; 0: none
   absl::Duration lease_time() const { return lease_time_; }
 
   uint64_t call() const { return submit_.call; }
@@ -86,24 +114,61 @@ class Request {
   ClientEnd End(const absl::Status& status, absl::Time now) const;
 
  private:
-  bool Stale(const Origin& from) const;
-  Transition Fail(absl::Status status, absl::Time now);         // the worker is told
-  Transition FailQuietly(absl::Status status, absl::Time now);  // the worker knows, or is lost
-  void Mark(const char* event, absl::Time now, int64_t amount = 0);
-  int emitted(int choice) const { return emitted_[choice]; }
+  // One of the two workers of an attempt.
+  struct Side {
+    enum State {
+      kNone,      // there is no such worker
+      kPromised,  // chosen, knows nothing yet
+      kOpen,      // it was told and may hold something
+      kOver,
+    };
+    State state = kNone;
+    uint64_t incarnation = 0;
+    std::string name;
+    absl::Time sent;  // when the request went there
+  };
+
+  bool split() const { return prefill_.state != Side::kNone && decode_.state != Side::kNone; }
+  bool HasAllFirst() const;
+  Side* Find(const Origin& from);  // null: stale
+  pb::RequestKey Key() const;
+  pb::RouterMessage PrefillMessage(const pb::LeaseGranted* granted, absl::Time now) const;
+  int64_t RemainingMs(absl::Time now) const;
+
+  Transition OnFirstToken(const pb::Tokens& tokens, absl::Time now);
+  Transition OnDecoded(const pb::Tokens& tokens, absl::Time now);
+  void Emit(int choice, const pb::Tokens& tokens, int skip, Transition& transition);
+  Transition FinishedByPrefill(absl::Time now);
+  Transition FinishedByDecode(absl::Time now);
+  Transition Requeue(Transition transition);
+
+  // How a side is let go; no-ops where it holds nothing.
+  void Close(Side& side, Transition& transition);  // it has said so, or is lost
+  void Cancel(Side& side, const std::string& why, Transition& transition);
+  void Release(Transition& transition);            // D's lease
+  void Leave(Side& side, Transition& transition);  // it ends by itself and says so
+
+  Transition Fail(absl::Status status, absl::Time now, Transition transition = {});
+  Transition Broken(const Side& side, const std::string& what, absl::Time now);
+  void Finish(RequestState state, absl::Status status, absl::Time now, Transition& transition);
+  void Mark(const char* event, absl::Time now, const std::string& worker, int64_t amount = 0);
 
   Submit submit_;
   std::string wire_id_;
   RequestState state_ = RequestState::kQueued;
   uint64_t arrival_ = 0;
   int attempt_ = 0;
-  uint64_t incarnation_ = 0;
-  std::string worker_;
+  Side prefill_;
+  Side decode_;
   uint64_t lease_ = 0;
   absl::Duration lease_time_;
+  bool committed_ = false;     // D has the KV
+  bool all_decoded_ = false;   // D has finished
+  absl::Status prefill_loss_;  // after token 0, while D may still get the KV
   std::set<uint64_t> never_fits_;
 
   std::vector<int> emitted_;               // tokens sent to the client, per choice
+  std::vector<pb::Tokens> held_;           // of D, from index 1 on, while token 0 is missing; per choice
   std::vector<pb::FinishReason> reasons_;  // per choice
   int cached_tokens_ = 0;
   std::vector<pb::TimelineEvent> timeline_;

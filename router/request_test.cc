@@ -63,8 +63,22 @@ pb::Finished Finished() {
 constexpr Origin kFirst{kWorker, 1};
 
 std::vector<int> Ids(const Transition& transition) {
-  if (!transition.tokens.has_value()) return {};
-  return {transition.tokens->token_ids().begin(), transition.tokens->token_ids().end()};
+  std::vector<int> ids;
+  for (const pb::Tokens& tokens : transition.tokens) {
+    ids.insert(ids.end(), tokens.token_ids().begin(), tokens.token_ids().end());
+  }
+  return ids;
+}
+
+const Assignment kBoth{{kWorker, "both h:1"}, {}};
+
+bool Cancels(const Transition& transition) {
+  return transition.to_workers.size() == 1 && transition.to_workers[0].incarnation == kWorker &&
+         transition.to_workers[0].message.has_cancel() && transition.leaving == std::vector<uint64_t>{kWorker};
+}
+
+bool Frees(const Transition& transition) {
+  return transition.freed == std::vector<uint64_t>{kWorker};
 }
 
 // ---- the table: every state x everything that may end a request ----
@@ -75,7 +89,7 @@ const std::vector<RequestState> kStates = {RequestState::kQueued, RequestState::
 Request InState(RequestState state) {
   Request request = MakeRequest();
   if (state == RequestState::kQueued) return request;
-  request.Dispatch(kWorker, "w", kStart);
+  request.Dispatch(kBoth, kStart);
   if (state == RequestState::kReserved) return request;
   request.OnGranted(kFirst, Granted(), kStart);
   request.OnTokens(kFirst, Tokens(0, {1, 2}), kStart);
@@ -99,8 +113,8 @@ void Check(RequestState state, const char* event, const std::function<Transition
   ASSERT_EQ(request.state(), state);
   const Transition transition = apply(request);
   EXPECT_EQ(transition.ignored, expected.ignored);
-  EXPECT_EQ(transition.to_worker.has_value() && transition.to_worker->has_cancel(), expected.cancels);
-  EXPECT_EQ(transition.worker_free, expected.worker_free);
+  EXPECT_EQ(Cancels(transition), expected.cancels);
+  EXPECT_EQ(Frees(transition), expected.worker_free);
   EXPECT_EQ(transition.requeue, expected.requeued);
   ASSERT_EQ(transition.end.has_value(), expected.end != absl::StatusCode::kOk);
   if (transition.end.has_value()) {
@@ -153,7 +167,7 @@ TEST(RequestTest, EveryStateTimesEveryEnd) {
 
 TEST(RequestTest, LifeOfARequest) {
   Request request = MakeRequest();
-  const pb::RouterMessage message = request.Dispatch(kWorker, "both h:1", kStart + absl::Milliseconds(5));
+  const pb::RouterMessage message = request.Dispatch(kBoth, kStart + absl::Milliseconds(5)).message;
   ASSERT_TRUE(message.has_reserve());
   EXPECT_TRUE(message.reserve().compute_prompt());
   EXPECT_EQ(message.reserve().key().request_id(), "r/1");
@@ -168,7 +182,7 @@ TEST(RequestTest, LifeOfARequest) {
   EXPECT_THAT(Ids(request.OnTokens(kFirst, Tokens(0, {10}), kStart + absl::Milliseconds(30))), ElementsAre(10));
   EXPECT_THAT(Ids(request.OnTokens(kFirst, Tokens(1, {11, 12}), kStart)), ElementsAre(11, 12));
   const Transition end = request.OnFinished(kFirst, Finished(), kStart + absl::Milliseconds(90));
-  EXPECT_TRUE(end.worker_free);
+  EXPECT_TRUE(Frees(end));
   ASSERT_TRUE(end.end.has_value());
   EXPECT_TRUE(end.end->ok());
 
@@ -185,7 +199,7 @@ TEST(RequestTest, TheRecordOfWhatWasSentIsTheTruth) {
   EXPECT_TRUE(request.OnTokens(kFirst, Tokens(0, {1, 2}), kStart).ignored);
   const Transition overlap = request.OnTokens(kFirst, Tokens(1, {2, 3}), kStart);
   EXPECT_THAT(Ids(overlap), ElementsAre(3));
-  EXPECT_EQ(overlap.tokens->first_index(), 2);
+  EXPECT_EQ(overlap.tokens[0].first_index(), 2);
   EXPECT_TRUE(request.OnTokens({kWorker, 2}, Tokens(3, {4}), kStart).ignored) << "another attempt";
   EXPECT_TRUE(request.OnTokens({78, 1}, Tokens(3, {4}), kStart).ignored) << "another incarnation";
   EXPECT_THAT(Ids(request.OnTokens(kFirst, Tokens(3, {4}), kStart)), ElementsAre(4));
@@ -194,11 +208,11 @@ TEST(RequestTest, TheRecordOfWhatWasSentIsTheTruth) {
 TEST(RequestTest, AnAnswerWithAHoleIsNoAnswer) {
   Request request = InState(RequestState::kDecoding);
   const Transition gap = request.OnTokens(kFirst, Tokens(3, {4}), kStart);
-  EXPECT_FALSE(gap.tokens.has_value());
+  EXPECT_TRUE(gap.tokens.empty());
   ASSERT_TRUE(gap.end.has_value());
   EXPECT_EQ(gap.end->code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(gap.end->message()), HasSubstr("token 2 is missing"));
-  EXPECT_TRUE(gap.to_worker->has_cancel());
+  EXPECT_TRUE(Cancels(gap));
 }
 
 TEST(RequestTest, WhatAWorkerMustNotSay) {
@@ -218,7 +232,7 @@ TEST(RequestTest, WhatAWorkerMustNotSay) {
 TEST(RequestTest, ARefusalThatMayPassLeadsToAnotherAttempt) {
   Request request = InState(RequestState::kReserved);
   EXPECT_TRUE(request.OnRefused(kFirst, Refused(pb::NO_BLOCKS), kStart).requeue);
-  EXPECT_EQ(request.Dispatch(78, "w2", kStart).reserve().key().attempt(), 2);
+  EXPECT_EQ(request.Dispatch({{78, "w2"}, {}}, kStart).message.reserve().key().attempt(), 2);
   EXPECT_TRUE(request.OnGranted(kFirst, Granted(), kStart).ignored);
   EXPECT_FALSE(request.OnGranted({78, 2}, Granted(), kStart).ignored);
   EXPECT_FALSE(request.RefusedForEver(kWorker));
@@ -235,7 +249,7 @@ TEST(RequestTest, AStopStringEndsWellAndCancelsTheWorker) {
   Request request = InState(RequestState::kDecoding);
   const Transition end = request.OnEnded(absl::OkStatus(), kStart);
   EXPECT_TRUE(end.end->ok());
-  EXPECT_TRUE(end.to_worker->has_cancel());
+  EXPECT_TRUE(Cancels(end));
   EXPECT_EQ(request.state(), RequestState::kDone);
   EXPECT_THAT(request.End(*end.end, kStart).reasons, ElementsAre(pb::FINISH_REASON_STOP));
 }
@@ -244,7 +258,7 @@ TEST(RequestTest, DeadlinesTravelAsRemainingTime) {
   Submit submit{
       .call = 1, .request_id = "r", .sequence = {}, .received = kStart, .deadline = kStart + absl::Seconds(2)};
   Request request(std::move(submit), "r/1");
-  EXPECT_EQ(request.Dispatch(kWorker, "w", kStart + absl::Milliseconds(500)).reserve().remaining_ms(), 1500);
+  EXPECT_EQ(request.Dispatch(kBoth, kStart + absl::Milliseconds(500)).message.reserve().remaining_ms(), 1500);
 }
 
 TEST(ToStatusTest, TheClassOfAnErrorSurvivesTheHop) {

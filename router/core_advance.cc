@@ -1,0 +1,187 @@
+// What follows from what the core has heard, and from time: connections, peers, timers, placement.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "router/core.h"
+
+namespace sluice::router {
+
+absl::Time RouterCore::NextDeadline() const {
+  absl::Time next = registry_.NextDeadline();
+  if (!deadlines_.empty()) next = std::min(next, deadlines_.begin()->first);
+  for (const auto& [incarnation, renewal] : renewals_) next = std::min(next, renewal.at);
+  for (const auto& [key, closing] : closing_) next = std::min(next, closing.forget_at);
+  return next;
+}
+
+void RouterCore::Advance() {
+  if (!shut_down_) {
+    Lose(registry_.Advance(now_));
+    Connect();
+    TellPeers();
+  }
+  ExpireDeadlines();
+  ExpireClosing();
+  RenewLeases();
+  PlaceQueued();
+  PublishPool();
+}
+
+void RouterCore::Connect() {
+  for (auto& [incarnation, worker] : registry_.workers()) {
+    if (worker.state == pb::WORKER_STATE_GONE || worker.link != 0 || worker.connect_at > now_) continue;
+    const uint64_t link = next_link_++;
+    registry_.Connecting(worker, link);
+    actions_.push_back(ConnectWorker{link, incarnation, worker.info.work()});
+  }
+}
+
+void RouterCore::TellPeers() {
+  const std::vector<uint64_t> peers = registry_.DecodePeers();
+  for (auto& [incarnation, worker] : registry_.workers()) {
+    if (worker.info.role() != pb::ROLE_PREFILL || worker.session == 0) continue;
+    if (worker.peers_session != worker.session || worker.peers_told != peers) AnswerAnnouncement(worker);
+  }
+}
+
+void RouterCore::ExpireDeadlines() {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now_) {
+    const uint64_t call = deadlines_.begin()->second;
+    const Request& request = *requests_[call];
+    EndCall(call, absl::DeadlineExceededError(
+                      absl::StrCat("the request's time is over; it was ", StateName(request.state()))));
+  }
+}
+
+void RouterCore::ExpireClosing() {
+  for (auto it = closing_.begin(); it != closing_.end();) {
+    if (it->second.forget_at > now_) {
+      ++it;
+      continue;
+    }
+    const auto& [incarnation, key] = it->first;
+    if (auto load = loads_.find(incarnation); load != loads_.end()) load->second.Ended(key);
+    it = closing_.erase(it);
+  }
+}
+
+void RouterCore::RenewLeases() {
+  for (auto it = renewals_.begin(); it != renewals_.end();) {
+    auto& [incarnation, renewal] = *it;
+    if (renewal.at > now_) {
+      ++it;
+      continue;
+    }
+    pb::RouterMessage message;
+    for (const auto& [call, request] : requests_) {
+      if (request->decode_incarnation() == incarnation && request->lease() != 0) {
+        message.mutable_renew()->add_lease_ids(request->lease());
+      }
+    }
+    if (!message.has_renew()) {
+      it = renewals_.erase(it);
+      continue;
+    }
+    std::sort(message.mutable_renew()->mutable_lease_ids()->begin(),
+              message.mutable_renew()->mutable_lease_ids()->end());
+    renewal.at = now_ + renewal.lease / 3;
+    Send(incarnation, std::move(message));
+    ++it;
+  }
+}
+
+void RouterCore::PlaceQueued() {
+  while (!queue_.empty() && PlaceHead()) {
+  }
+}
+
+// The workers that may get work now or soon; of `request`, if given, who has said NEVER_FITS.
+Pools RouterCore::Live(const Request* request) const {
+  Pools pools;
+  pools.pair = [this](uint64_t prefill, uint64_t decode) { return registry_.Pair(prefill, decode); };
+  for (const auto& [incarnation, worker] : registry_.workers()) {
+    const bool active = worker.state == pb::WORKER_STATE_ACTIVE;
+    if (!active && worker.state != pb::WORKER_STATE_SUSPECT) continue;
+    const pb::Role role = worker.info.role();
+    auto& pool = role == pb::ROLE_PREFILL ? pools.prefill : role == pb::ROLE_DECODE ? pools.decode : pools.both;
+    pool.push_back({incarnation, worker.name(), &loads_.at(incarnation), active,
+                    request != nullptr && request->RefusedForEver(incarnation)});
+  }
+  return pools;
+}
+
+// True when the head left the queue.
+bool RouterCore::PlaceHead() {
+  Request& request = *requests_[queue_.Head().call];
+  const Placement placement = Place(Live(&request), request.demand(), options_.explain, rng_);
+  switch (placement.kind) {
+    case Placement::Kind::kPlace:
+      Dispatch(request, placement);
+      return true;
+    case Placement::Kind::kWait:
+      return false;
+    case Placement::Kind::kNever:
+      EndCall(request.call(), absl::InvalidArgumentError(placement.explanation));
+      return true;
+    case Placement::Kind::kNoWorker:
+      EndCall(request.call(), absl::UnavailableError(placement.explanation));
+      return true;
+  }
+  return false;
+}
+
+void RouterCore::Dispatch(Request& request, const Placement& placement) {
+  request.Queued(queue_.TakeHead(now_).arrival);
+  const auto named = [this](uint64_t incarnation) {
+    return Assignment::Worker{incarnation, incarnation == 0 ? "" : registry_.Find(incarnation)->name()};
+  };
+  const Assignment assignment{named(placement.decode), named(placement.prefill)};
+  ToWorker out = request.Dispatch(assignment, now_);
+  // A prefill worker is charged now, although it hears of the request only when the lease is granted.
+  const Demand demand = request.demand();
+  if (placement.prefill != 0) {
+    loads_[placement.prefill].Dispatched(request.attempt(), AtPrefill(demand));
+  }
+  if (placement.decode != 0) loads_[placement.decode].Dispatched(request.attempt(), demand);
+  if (options_.explain) {
+    const std::string both = placement.prefill != 0 && placement.decode != 0 ? " and " : "";
+    Say(true, absl::StrCat("place ", request.wire_id(), " on ", assignment.prefill.name, both, assignment.decode.name,
+                           ": ", placement.explanation));
+  }
+  Send(out.incarnation, std::move(out.message));
+}
+
+void RouterCore::PublishPool() {
+  PoolChanged pool;
+  const Pools live = Live(nullptr);
+  const auto largest = [](const std::vector<Candidate>& candidates, int64_t at_least) {
+    for (const Candidate& c : candidates) at_least = std::max(at_least, TokenCapacity(*c.load));
+    return at_least;
+  };
+  // With prefill workers alone, only answers of one token are possible.
+  const int64_t answers = largest(live.both, largest(live.decode, 0));
+  pool.token_capacity = int(std::min<int64_t>(1 << 30, answers > 0 ? answers : largest(live.prefill, 0)));
+  const auto active = [](const Candidate& c) { return c.active; };
+  const auto paired = [&](const Candidate& p) {
+    return p.active && std::any_of(live.decode.begin(), live.decode.end(), [&](const Candidate& d) {
+             return d.active && live.pair(p.incarnation, d.incarnation) == PairState::kUp;
+           });
+  };
+  pool.serving = !shut_down_ && (std::any_of(live.both.begin(), live.both.end(), active) ||
+                                 std::any_of(live.prefill.begin(), live.prefill.end(), paired));
+  if (pool.serving == published_.serving && pool.token_capacity == published_.token_capacity) return;
+  published_ = pool;
+  actions_.push_back(pool);
+}
+
+void RouterCore::Send(uint64_t incarnation, pb::RouterMessage message) {
+  const WorkerRecord* worker = registry_.Find(incarnation);
+  if (worker == nullptr || worker->link == 0) return;  // the loss of the link is on its way
+  actions_.push_back(SendToWorker{worker->link, std::move(message)});
+}
+
+void RouterCore::Say(bool debug, std::string text) {
+  if (!debug || options_.explain) actions_.push_back(Note{debug, std::move(text)});
+}
+
+}  // namespace sluice::router

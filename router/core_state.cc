@@ -1,0 +1,40 @@
+// What the core shows of itself.
+#include "router/core.h"
+
+namespace sluice::router {
+
+pb::ClusterState RouterCore::State() const {
+  pb::ClusterState state;
+  state.set_model(options_.registry.model);
+  state.set_router_version(options_.version);
+  state.set_router_incarnation(options_.router_incarnation);
+  state.set_queued(queue_.size());
+  state.set_running(int(requests_.size()) - queue_.size());
+  state.set_context_length(options_.context_length);
+  for (const auto& [incarnation, worker] : registry_.workers()) {
+    pb::WorkerStatus& status = *state.add_workers();
+    status.set_role(worker.info.role());
+    status.set_pid(worker.info.pid());
+    status.set_port(worker.info.work().port());
+    status.set_host(worker.info.work().host());
+    status.set_state(worker.state);
+    status.set_incarnation(incarnation);
+    status.set_model(worker.info.model());
+    status.set_numerics(worker.info.fingerprint().numerics());
+    status.set_blocks_total(worker.info.blocks_total());
+    const bool reported = worker.report.sequence() != 0;
+    status.set_blocks_free(reported ? worker.report.blocks_free() : worker.info.blocks_total());
+    status.set_running(worker.report.running());
+    status.set_waiting(worker.report.waiting());
+  }
+  return state;
+}
+
+RouterCore::Sizes RouterCore::sizes() const {
+  Sizes sizes{int(requests_.size()),  int(wire_ids_.size()), queue_.size(),
+              int(deadlines_.size()), int(closing_.size()),  0};
+  for (const auto& [incarnation, load] : loads_) sizes.attempts += load.attempts();
+  return sizes;
+}
+
+}  // namespace sluice::router
