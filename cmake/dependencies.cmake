@@ -9,6 +9,7 @@ find_package(glog REQUIRED CONFIG)
 find_package(GTest REQUIRED CONFIG)
 find_package(benchmark REQUIRED CONFIG)
 find_package(nlohmann_json REQUIRED CONFIG)
+find_package(Boost 1.81 REQUIRED CONFIG COMPONENTS headers)  # Beast: older ones don't have its coroutines
 find_package(CLI11 REQUIRED CONFIG)
 find_package(OpenSSL REQUIRED)
 find_package(PkgConfig REQUIRED)

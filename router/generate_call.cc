@@ -1,5 +1,6 @@
 #include "router/generate_call.h"
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -9,54 +10,57 @@
 
 namespace sluice::router {
 
-void GenerateCall::Accept(AnswerStream answer) {
-  absl::MutexLock lock(&mutex_);
-  answer_.emplace(std::move(answer));
+std::shared_ptr<GenerateCall> GenerateCall::Make(Calls* calls, grpc::CallbackServerContext* context,
+                                                 const CallLimits& limits) {
+  std::shared_ptr<GenerateCall> call(new GenerateCall(calls, context, limits));
+  call->self_ = call;
+  call->id_ = calls->Add(call);
+  return call;
 }
 
 void GenerateCall::Refuse(const absl::Status& status) {
+  calls_->Cancel(id_, status);
   absl::MutexLock lock(&mutex_);
+  if (!final_.has_value()) final_ = ToGrpc(status);
+  Continue();
+}
+
+bool GenerateCall::Send(pb::GenerateResponse response) {
+  const std::string bytes = response.SerializeAsString();
+  absl::MutexLock lock(&mutex_);
+  if (final_.has_value()) return true;  // its Cancel is on its way
+  // An empty outbox takes any one message, so that a single large response is never the client's fault.
+  if (!outbox_.empty() && outbox_bytes_ + bytes.size() > limits_.outbox_bytes) {
+    GiveUpOnSlowClient();
+    Continue();
+    return false;
+  }
+  const grpc::Slice slice(bytes);
+  outbox_.emplace_back(&slice, 1);
+  outbox_bytes_ += bytes.size();
+  Continue();
+  return true;
+}
+
+void GenerateCall::End(const absl::Status& status, absl::Duration retry_after) {
+  absl::MutexLock lock(&mutex_);
+  if (final_.has_value()) return;
+  if (retry_after > absl::ZeroDuration()) {
+    context_->AddTrailingMetadata("retry-after-ms", absl::StrCat(absl::ToInt64Milliseconds(retry_after)));
+  }
   final_ = ToGrpc(status);
   Continue();
 }
 
-void GenerateCall::OnTokens(const ClientTokens& event) {
-  absl::MutexLock lock(&mutex_);
-  if (final_.has_value()) return;
-  const AnswerStream::Output output = answer_->OnTokens(event);
-  for (const pb::GenerateResponse& response : output.responses) Push(response);
-  if (output.stop_found) owner_->post(StopFound{call_});
-  Continue();
-}
-
-void GenerateCall::OnEnd(const ClientEnd& event) {
-  absl::MutexLock lock(&mutex_);
-  if (final_.has_value()) return;
-  if (event.status.ok()) Push(answer_->OnEnd(event));
-  if (final_.has_value()) return;  // that was too much for a slow client
-  if (event.retry_after > absl::ZeroDuration()) {
-    context_->AddTrailingMetadata("retry-after-ms", absl::StrCat(absl::ToInt64Milliseconds(event.retry_after)));
-  }
-  final_ = ToGrpc(event.status);
-  Continue();
-}
-
-void GenerateCall::Push(const pb::GenerateResponse& response) {
-  if (final_.has_value()) return;
-  const std::string bytes = response.SerializeAsString();
-  // An empty outbox takes any one message, so that a single large response is never the client's fault.
-  if (!outbox_.empty() && outbox_bytes_ + bytes.size() > limits_.outbox_bytes) return GiveUpOnSlowClient();
-  const grpc::Slice slice(bytes);
-  outbox_.emplace_back(&slice, 1);
-  outbox_bytes_ += bytes.size();
+void GenerateCall::Drop() {
+  outbox_.clear();
+  outbox_bytes_ = 0;
 }
 
 void GenerateCall::GiveUpOnSlowClient() {
   final_ = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
                         absl::StrFormat("the client reads too slowly: %d bytes of its answer waited", outbox_bytes_));
-  outbox_.clear();
-  outbox_bytes_ = 0;
-  owner_->post(ClientCancel{call_, absl::ResourceExhaustedError("the client reads too slowly")});
+  Drop();
   // The status waits behind the write in flight; a client that never reads again gets a reset instead.
   slow_alarm_ = std::make_unique<grpc::Alarm>();
   slow_alarm_->Set(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(limits_.slow_grace),
@@ -83,32 +87,28 @@ void GenerateCall::Continue() {
 }
 
 void GenerateCall::OnWriteDone(bool ok) {
+  if (!ok) calls_->Cancel(id_, absl::CancelledError("the client is gone"));
   absl::MutexLock lock(&mutex_);
   writing_ = false;
   if (!ok) {
-    outbox_.clear();
-    outbox_bytes_ = 0;
+    Drop();
     if (!final_.has_value()) final_ = grpc::Status(grpc::StatusCode::CANCELLED, "the client is gone");
-    owner_->post(ClientCancel{call_, absl::CancelledError("the client is gone")});
   }
   Continue();
 }
 
 void GenerateCall::OnCancel() {
-  owner_->post(ClientCancel{call_, absl::CancelledError("the client cancelled")});
+  calls_->Cancel(id_, absl::CancelledError("the client cancelled"));
   absl::MutexLock lock(&mutex_);
-  outbox_.clear();
-  outbox_bytes_ = 0;
+  Drop();
   if (!final_.has_value()) final_ = grpc::Status(grpc::StatusCode::CANCELLED, "the client cancelled");
   Continue();
 }
 
 void GenerateCall::OnDone() {
-  {
-    absl::MutexLock lock(&mutex_);
-    done_ = true;
-  }
-  owner_->ended(call_);
+  std::shared_ptr<GenerateCall> last = std::move(self_);  // destroyed after the lock
+  absl::MutexLock lock(&mutex_);
+  done_ = true;
 }
 
 }  // namespace sluice::router

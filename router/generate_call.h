@@ -1,8 +1,8 @@
-// One client call of `Inference.Generate`: its answer stream, its outbox, its end. An edge object of gRPC's callback
-// API.
+// One client call of `Inference.Generate`: its outbox and its end. An edge object of gRPC's callback API.
 //
 // Promises: one write is in flight; a client that reads too slowly costs `outbox_bytes` at most and then gets
-// RESOURCE_EXHAUSTED; the call finishes exactly once; the core hears of a client that went away in every state.
+// RESOURCE_EXHAUSTED; the call finishes exactly once; `calls` hears of a client that went away in every state. It lives
+// until gRPC is done with it.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -10,67 +10,65 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "router/answer_stream.h"
-#include "router/events.h"
+#include "router/call_sink.h"
+#include "router/calls.h"
 
 namespace sluice::router {
 
 struct CallLimits {
   size_t outbox_bytes = size_t{1} << 20;
-  absl::Duration slow_grace = absl::Seconds(5);  // from RESOURCE_EXHAUSTED until the connection's stream is reset
+  absl::Duration slow_grace = absl::Seconds(5);  // from "reads too slowly" until the connection or its stream is reset
 };
 
 class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
+                           public CallSink,
                            public std::enable_shared_from_this<GenerateCall> {
  public:
-  struct Owner {
-    std::function<void(Event)> post;
-    std::function<void(uint64_t call)> ended;  // may destroy the call
-  };
+  // A call that `calls`, which must outlive it, knows. gRPC must learn of it: return `Reactor()` from the handler.
+  static std::shared_ptr<GenerateCall> Make(Calls* calls, grpc::CallbackServerContext* context,
+                                            const CallLimits& limits);
 
-  // `owner` must outlive the call.
-  GenerateCall(const Owner* owner, uint64_t call, grpc::CallbackServerContext* context, const CallLimits& limits)
-      : owner_(owner), call_(call), context_(context), limits_(limits) {}
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Reactor() { return this; }
+  uint64_t id() const { return id_; }
 
-  // Either Accept or Refuse, once, before anything else.
-  void Accept(AnswerStream answer);
-  void Refuse(const absl::Status& status);
+  void Refuse(const absl::Status& status);  // instead of an answer
 
-  // From the core's thread.
-  void OnTokens(const ClientTokens& event);
-  void OnEnd(const ClientEnd& event);
+  bool Send(pb::GenerateResponse response) override;
+  void End(const absl::Status& status, absl::Duration retry_after) override;
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
  private:
-  void Push(const pb::GenerateResponse& response) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  GenerateCall(Calls* calls, grpc::CallbackServerContext* context, const CallLimits& limits)
+      : calls_(calls), context_(context), limits_(limits) {}
+
   void GiveUpOnSlowClient() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Drop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Continue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const Owner* const owner_;
-  const uint64_t call_;
+  Calls* const calls_;
+  uint64_t id_ = 0;
   grpc::CallbackServerContext* const context_;  // until OnDone
   const CallLimits limits_;
 
   absl::Mutex mutex_;
-  std::optional<AnswerStream> answer_ ABSL_GUARDED_BY(mutex_);
   std::deque<grpc::ByteBuffer> outbox_ ABSL_GUARDED_BY(mutex_);
   size_t outbox_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   grpc::ByteBuffer in_flight_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<grpc::Status> final_ ABSL_GUARDED_BY(mutex_);  // once set, nothing more is pushed
+  std::optional<grpc::Status> final_ ABSL_GUARDED_BY(mutex_);  // once set, nothing more is taken
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
   std::unique_ptr<grpc::Alarm> slow_alarm_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<GenerateCall> self_;  // until OnDone
 };
 
 }  // namespace sluice::router

@@ -1,11 +1,11 @@
 #include "router/grpc_front.h"
 
-#include <algorithm>
 #include <chrono>
+#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "router/wire_check.h"
 
 namespace sluice::router {
@@ -26,76 +26,27 @@ absl::Duration TimeLeft(const grpc::CallbackServerContext& context) {
   return absl::FromChrono(deadline - std::chrono::system_clock::now());
 }
 
-std::mt19937_64 SeededFromDevice() {
-  std::random_device device;
-  std::seed_seq seeds{device(), device(), device(), device(), device(), device(), device(), device()};
-  return std::mt19937_64(seeds);
-}
-
-}  // namespace
-
-GenerateService::GenerateService(const ServedModel* model, const CallLimits& limits, std::function<void(Event)> post)
-    : model_(model),
-      limits_(limits),
-      owner_{std::move(post), [this](uint64_t call) { Ended(call); }},
-      rng_(SeededFromDevice()) {}
-
-absl::StatusOr<ValidRequest> GenerateService::Read(const grpc::ByteBuffer& bytes) {
+absl::StatusOr<pb::GenerateRequest> Parse(const grpc::ByteBuffer& bytes) {
   const std::string flat = Flatten(bytes);
   if (absl::Status status = CheckWire(*pb::GenerateRequest::descriptor(), flat); !status.ok()) return status;
   pb::GenerateRequest request;
   if (!request.ParseFromString(flat)) {
     return absl::InvalidArgumentError("the message is not a valid sluice.v1.GenerateRequest");
   }
-  return Validate(request, *model_, capacity_, Draw());
+  return request;
 }
+
+}  // namespace
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateService::Generate(grpc::CallbackServerContext* context,
                                                                       const grpc::ByteBuffer* request) {
   const absl::Time received = MonotonicNow();
-  uint64_t id;
-  std::shared_ptr<GenerateCall> call;
-  {
-    absl::MutexLock lock(&mutex_);
-    id = next_call_++;
-    call = std::make_shared<GenerateCall>(&owner_, id, context, limits_);
-    calls_[id] = call;
-  }
-  absl::StatusOr<ValidRequest> valid = Read(*request);
-  if (!valid.ok()) {
-    call->Refuse(valid.status());
-    return call.get();
-  }
-  call->Accept(AnswerStream(model_->tokenizer, *valid, received));
-  const absl::Duration left = std::min(valid->timeout, TimeLeft(*context));
-  owner_.post(Submit{id, std::move(valid->request_id), std::move(valid->sequence), received, received + left});
-  return call.get();
-}
-
-uint64_t GenerateService::Draw() {
-  absl::MutexLock lock(&mutex_);
-  return rng_();
-}
-
-std::shared_ptr<GenerateCall> GenerateService::Find(uint64_t call) {
-  absl::MutexLock lock(&mutex_);
-  auto it = calls_.find(call);
-  return it == calls_.end() ? nullptr : it->second;
-}
-
-void GenerateService::Ended(uint64_t call) {
-  std::shared_ptr<GenerateCall> last;  // destroyed outside the lock
-  absl::MutexLock lock(&mutex_);
-  last = std::move(calls_[call]);
-  calls_.erase(call);
-}
-
-void GenerateService::Deliver(const ClientTokens& event) {
-  if (auto call = Find(event.call); call != nullptr) call->OnTokens(event);
-}
-
-void GenerateService::Deliver(const ClientEnd& event) {
-  if (auto call = Find(event.call); call != nullptr) call->OnEnd(event);
+  const std::shared_ptr<GenerateCall> call = GenerateCall::Make(calls_, context, limits_);
+  const absl::StatusOr<pb::GenerateRequest> parsed = Parse(*request);
+  absl::Status status = parsed.status();
+  if (status.ok()) status = calls_->Start(call->id(), *parsed, received, TimeLeft(*context));
+  if (!status.ok()) call->Refuse(status);
+  return call->Reactor();
 }
 
 grpc::ServerUnaryReactor* ClusterService::GetState(grpc::CallbackServerContext* context, const pb::GetStateRequest*,

@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "router/calls.h"
 #include "router/event_loop.h"
 #include "router/grpc_front.h"
 #include "router/registry_service.h"
@@ -74,21 +75,22 @@ struct RouterServer::Impl {
         loop(&core, [this](Action& action) { Execute(action); }),
         links(options.links, [this](Event event) { loop.Post(std::move(event)); }),
         registry([this](Event event) { loop.Post(std::move(event)); }),
-        generate(&model, options.calls, [this](Event event) { loop.Post(std::move(event)); }),
+        calls(&model, [this](Event event) { loop.Post(std::move(event)); }),
+        generate(&calls, options.calls),
         cluster(&loop) {}
 
   void Execute(Action& action) {
     std::visit([this](auto& a) { Do(a); }, action);
   }
-  void Do(const ClientTokens& a) { generate.Deliver(a); }
-  void Do(const ClientEnd& a) { generate.Deliver(a); }
+  void Do(const ClientTokens& a) { calls.Deliver(a); }
+  void Do(const ClientEnd& a) { calls.Deliver(a); }
   void Do(const ConnectWorker& a) { links.Connect(a); }
   void Do(const DisconnectWorker& a) { links.Disconnect(a.link); }
   void Do(SendToWorker& a) { links.Send(std::move(a)); }
   void Do(const AnswerAnnounce& a) { registry.Answer(a); }
   void Do(const CloseAnnounce& a) { registry.Close(a); }
   void Do(const PoolChanged& a) {
-    generate.SetTokenCapacity(a.token_capacity);
+    calls.SetTokenCapacity(a.token_capacity);
     SetServing(a.serving);
   }
   void Do(const Note& a) {
@@ -111,6 +113,7 @@ struct RouterServer::Impl {
   EventLoop loop;
   WorkerLinks links;
   RegistryService registry;
+  Calls calls;
   GenerateService generate;
   ClusterService cluster;
   std::unique_ptr<grpc::Server> server;
