@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "router/worker_error.h"
 
 namespace sluice::router {
 namespace {
@@ -15,18 +16,6 @@ Transition Ignored() {
   Transition transition;
   transition.ignored = true;
   return transition;
-}
-
-bool MayPass(pb::ErrorReason reason) {
-  switch (reason) {
-    case pb::NO_BLOCKS:
-    case pb::OVERLOADED:
-    case pb::DRAINING_WORKER:
-    case pb::STALE_INCARNATION:
-      return true;
-    default:
-      return false;
-  }
 }
 
 }  // namespace
@@ -49,36 +38,6 @@ const char* StateName(RequestState state) {
       return "failed";
   }
   return "unknown";
-}
-
-absl::Status ToStatus(const pb::ErrorInfo& error, const std::string& worker) {
-  absl::StatusCode code = static_cast<absl::StatusCode>(error.code());
-  switch (error.reason()) {
-    case pb::INVALID_REQUEST:
-    case pb::NEVER_FITS:
-      code = absl::StatusCode::kInvalidArgument;
-      break;
-    case pb::DEADLINE:
-      code = absl::StatusCode::kDeadlineExceeded;
-      break;
-    case pb::LEASE_EXPIRED:
-    case pb::LEASE_UNKNOWN:
-    case pb::STALE_INCARNATION:
-    case pb::DRAINING_WORKER:
-    case pb::WORKER_LOST:
-      code = absl::StatusCode::kUnavailable;
-      break;
-    default:
-      break;
-  }
-  // A worker that cancels on its own, or fails with no code, has a defect; the client did not cancel.
-  if (code == absl::StatusCode::kOk || code == absl::StatusCode::kCancelled || error.code() < 0 || error.code() > 16) {
-    code = absl::StatusCode::kInternal;
-  }
-  const std::string& message = error.message();
-  if (code == absl::StatusCode::kInvalidArgument) return absl::Status(code, message);
-  return absl::Status(code,
-                      absl::StrCat("worker ", worker, ": ", message.empty() ? "failed without a reason" : message));
 }
 
 Request::Request(Submit submit, std::string wire_id) : submit_(std::move(submit)), wire_id_(std::move(wire_id)) {
@@ -315,7 +274,10 @@ Transition Request::OnFinished(const Origin& from, const pb::Finished& finished,
       (emitted_[size_t(choice)] == 0 && held_[size_t(choice)].token_ids_size() == 0)) {
     return Broken(*side, absl::StrFormat("choice %d finished without tokens or reason", choice), now);
   }
-  if (side == &decode_ && split() && !committed_) return Broken(*side, "finished before the KV was committed", now);
+  // Of a split answer exactly one of them tells the end: P if token 0 was all, D if it has the KV.
+  if (split() && (side == &decode_) != committed_) {
+    return Broken(*side, "finished an answer that was not its to finish", now);
+  }
   reasons_[size_t(choice)] = finished.reason();
   cached_tokens_ = std::max(cached_tokens_, finished.cached_tokens());
   if (!finished.last()) return {};

@@ -174,7 +174,4 @@ class Request {
   std::vector<pb::TimelineEvent> timeline_;
 };
 
-// A worker's error as the client should see it: its class survives the hop.
-absl::Status ToStatus(const pb::ErrorInfo& error, const std::string& worker);
-
 }  // namespace sluice::router

@@ -5,6 +5,8 @@
 
 #include <functional>
 
+#include "router/worker_error.h"
+
 namespace sluice::router {
 namespace {
 
