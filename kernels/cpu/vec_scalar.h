@@ -40,7 +40,7 @@ struct Simd {
   static SLUICE_INLINE F Set1(float x) { return F{} + x; }
   static SLUICE_INLINE F Iota() { return F{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}; }
   static SLUICE_INLINE F Load(const float* p) {
-    F r;
+    F r = {};
     std::memcpy(&r, p, sizeof r);
     return r;
   }
@@ -57,7 +57,7 @@ struct Simd {
   static SLUICE_INLINE F Mul(F a, F b) { return a * b; }
   static SLUICE_INLINE F Div(F a, F b) { return a / b; }
   static SLUICE_INLINE F Fma(F a, F b, F c) {
-    F r;
+    F r = {};
     SLUICE_UNROLL
     for (int i = 0; i < 16; ++i) r[i] = __builtin_fmaf(a[i], b[i], c[i]);
     return r;
@@ -92,13 +92,13 @@ struct Simd {
   }
   static SLUICE_INLINE float First(F a) { return a[0]; }
   static SLUICE_INLINE H Reduce8(const F* a) {
-    H r;
+    H r = {};
     SLUICE_UNROLL
     for (int i = 0; i < 8; ++i) r[i] = ReduceAdd(a[i]);
     return r;
   }
   static SLUICE_INLINE H LoadH(const float* p) {
-    H r;
+    H r = {};
     std::memcpy(&r, p, sizeof r);
     return r;
   }
@@ -139,12 +139,12 @@ struct Simd {
     second = Set1(Half(p + 2));
   }
   static SLUICE_INLINE F LoadHalf(const uint8_t* p) {
-    F r;
+    F r = {};
     for (int i = 0; i < 16; ++i) r[i] = Half(p + 2 * i);
     return r;
   }
   static SLUICE_INLINE F LoadBf16(const uint8_t* p) {
-    F r;
+    F r = {};
     for (int i = 0; i < 16; ++i) {
       uint16_t bits;
       std::memcpy(&bits, p + 2 * i, sizeof bits);
