@@ -90,11 +90,12 @@ class World {
     return pair;
   }
 
-  void Submit(uint64_t call, int max_tokens = 8, absl::Time deadline = absl::InfiniteFuture(), int priority = 0) {
+  void Submit(uint64_t call, int max_tokens = 8, absl::Time deadline = absl::InfiniteFuture(), int priority = 0,
+              int prompt = 5) {
     router::Submit submit{
         .call = call, .request_id = absl::StrCat("r", call), .sequence = {}, .received = now_, .deadline = deadline};
-    for (int i = 0; i < 5; ++i) submit.sequence.add_tokens(i);
-    submit.sequence.set_num_prompt_tokens(5);
+    for (int i = 0; i < prompt; ++i) submit.sequence.add_tokens(i);
+    submit.sequence.set_num_prompt_tokens(prompt);
     submit.sequence.set_priority(priority);
     submit.sequence.mutable_sampling()->set_max_tokens(max_tokens);
     submit.sequence.mutable_sampling()->set_n(1);
