@@ -133,7 +133,7 @@ void DecodeEndpoint::OnArrival(uint64_t prefill_incarnation, uint64_t epoch, uin
 }
 
 // Ends the pair's epoch and all its leases.
-void DecodeEndpoint::Break(uint64_t prefill_incarnation, const absl::Status& why) {
+void DecodeEndpoint::Break(uint64_t prefill_incarnation, absl::Status why) {
   const auto it = pairs_.find(prefill_incarnation);
   if (it == pairs_.end()) return;
   auto node = pairs_.extract(it);  // out of the table first: CarryOut below must not come back here

@@ -74,7 +74,7 @@ class DecodeEndpoint {
   void OnHello(uint64_t link_id, const std::shared_ptr<ReceiverLink>& link, const v1::SenderMessage& message);
   absl::Status CheckHello(const v1::SenderMessage& message) const;
   void OnArrival(uint64_t prefill_incarnation, uint64_t epoch, uint64_t sequence);
-  void Break(uint64_t prefill_incarnation, const absl::Status& why);
+  void Break(uint64_t prefill_incarnation, absl::Status why);  // by value: it may be the machine's
   void CarryOut(uint64_t prefill_incarnation, Pair& pair);
   void Scatter(Pair& pair, const Receiver::Scatter& scatter);
   void EndNow(uint64_t lease_id, const absl::Status& why);

@@ -1,4 +1,5 @@
-// absl::Status <-> the wire's ErrorInfo.
+// absl::Status <-> the wire's ErrorInfo. A status that came from an ErrorInfo remembers its reason, so that it survives
+// any number of hops.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,6 +7,7 @@
 
 namespace sluice::kvtransfer {
 
+// `reason` is for a status that knows none.
 v1::ErrorInfo ToErrorInfo(const absl::Status& status, v1::ErrorReason reason);
 absl::Status FromErrorInfo(const v1::ErrorInfo& error);  // code 0 is OK
 

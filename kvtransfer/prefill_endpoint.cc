@@ -138,7 +138,7 @@ void PrefillEndpoint::OnLinkEnd(uint64_t incarnation, uint64_t epoch, const absl
 }
 
 // Ends the pair's epoch and all its transfers; the next attempt comes after the backoff.
-void PrefillEndpoint::Break(uint64_t incarnation, Pair& pair, const absl::Status& why) {
+void PrefillEndpoint::Break(uint64_t incarnation, Pair& pair, absl::Status why) {
   const bool was_up = pair.state == PairState::kUp;
   // Not up any more: CarryOut below must not come back here.
   if (pair.state == PairState::kUp) pair.state = PairState::kConnecting;

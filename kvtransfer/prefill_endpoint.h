@@ -25,15 +25,10 @@
 #include "kvtransfer/piece_copy.h"
 #include "kvtransfer/sender.h"
 #include "kvtransfer/serial_thread.h"
+#include "kvtransfer/transfer_id.h"
 #include "proto/transfer.pb.h"
 
 namespace sluice::kvtransfer {
-
-struct TransferId {
-  uint64_t decode_incarnation = 0;
-  uint64_t lease_id = 0;
-  auto operator<=>(const TransferId&) const = default;
-};
 
 class PrefillEndpoint {
  public:
@@ -93,7 +88,7 @@ class PrefillEndpoint {
   void OnLinkEnd(uint64_t incarnation, uint64_t epoch, const absl::Status& why);
   bool NoLinks() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(links_mutex_) { return links_.empty(); }
   void OnHello(uint64_t incarnation, Pair& pair, const v1::ReceiverHello& hello);
-  void Break(uint64_t incarnation, Pair& pair, const absl::Status& why);
+  void Break(uint64_t incarnation, Pair& pair, absl::Status why);  // by value: it may be the machine's
   void CarryOut(uint64_t incarnation, Pair& pair);
   void Gather(Pair& pair, const Sender::Gather& gather, uint64_t incarnation);
   void EndNow(TransferId id, const absl::Status& why);
