@@ -36,7 +36,8 @@ PURE = [
     "engine/block_pool", "engine/scheduler", "engine/sequence", "engine/sampler", "engine/keyed_random",
     "engine/sequence_table", "engine/runner/commit", "engine/runner/step_inputs", "engine/block_hash", "engine/prefix_cache",
     "engine/text/*", "kvtransfer/lease_table", "kvtransfer/checksum", "kvtransfer/piece_copy", "kvtransfer/sender",
-    "kvtransfer/receiver", "kvtransfer/piece_split", "kvtransfer/fingerprint", "worker/worker_core", "router/registry", "router/queue",
+    "kvtransfer/receiver", "kvtransfer/piece_split", "kvtransfer/fingerprint", "worker/worker_core", "worker/request_table",
+    "decode_worker/decode_role", "prefill_worker/prefill_role", "router/registry", "router/queue",
     "router/load_model", "router/policy", "router/request", "router/core", "router/validate", "router/answer_stream",
 ]
 IMPURE = re.compile(

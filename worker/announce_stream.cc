@@ -81,6 +81,10 @@ void AnnounceStream::OnReadDone(bool ok) {
     if (ok) {
       state_.announced = true;
       state_.drain = state_.drain || incoming_.drain();
+      if (incoming_.peers_valid()) {
+        ++state_.peer_lists;
+        state_.peers.assign(incoming_.decode_peers().begin(), incoming_.decode_peers().end());
+      }
       state_.last_reply = std::move(incoming_);
       incoming_.Clear();
     } else {

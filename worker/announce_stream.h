@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -22,7 +23,9 @@ class AnnounceStream final : public grpc::ClientBidiReactor<v1::Announcement, v1
     bool drain = false;      // it asked for that, once is enough
     bool ended = false;
     v1::AnnounceReply last_reply;  // where announced
-    grpc::Status status;           // where ended
+    uint64_t peer_lists = 0;       // that came so far; `peers` is the last of them
+    std::vector<v1::DecodePeer> peers;
+    grpc::Status status;  // where ended
   };
 
   // `on_change` is called on gRPC's threads after every change of the state.

@@ -13,17 +13,16 @@ constexpr double kStepAverageWeight = 0.1;
 
 }  // namespace
 
-EngineLoop::EngineLoop(const EngineLoopOptions& options, EnginePort& engine, ReportBoard& board)
-    : options_(options), board_(board), core_(options.core, engine) {
-  board_.Publish(core_.Report());
-}
+EngineLoop::EngineLoop(const EngineLoopOptions& options, ReportBoard& board) : options_(options), board_(board) {}
 
 EngineLoop::~EngineLoop() {
   Stop(MakeError(v1::DRAINING_WORKER, "the worker is shutting down"), absl::ZeroDuration());
   if (thread_.joinable()) thread_.join();
 }
 
-void EngineLoop::Start() {
+void EngineLoop::Start(WorkerCore& core) {
+  core_ = &core;
+  board_.Publish(core_->Report());
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -40,6 +39,10 @@ void EngineLoop::Post(StreamId stream, v1::RouterMessage message) {
 
 void EngineLoop::EndStream(StreamId stream) {
   Enqueue({stream, MonotonicNow(), Ended{}});
+}
+
+void EngineLoop::PostTask(std::function<void(absl::Time)> task) {
+  Enqueue({0, MonotonicNow(), std::move(task)});
 }
 
 void EngineLoop::Drain() {
@@ -64,13 +67,13 @@ void EngineLoop::Run() {
   absl::Status status = absl::OkStatus();
   while (status.ok()) {
     Handle(WaitForWork());
-    core_.Tick(MonotonicNow());
+    core_->Tick(MonotonicNow());
     Flush();  // answers do not wait for the step
     {
       absl::MutexLock lock(&mutex_);
       if (stopping_) break;
     }
-    if (!core_.has_work()) continue;
+    if (!core_->has_work()) continue;
     status = TimedStep();
     if (status.ok()) Flush();
   }
@@ -89,8 +92,8 @@ void EngineLoop::Run() {
 std::vector<EngineLoop::Command> EngineLoop::WaitForWork() {
   std::vector<Command> taken;
   absl::MutexLock lock(&mutex_);
-  if (!core_.has_work() && !WorkIsWaiting()) {
-    mutex_.AwaitWithTimeout(absl::Condition(this, &EngineLoop::WorkIsWaiting), core_.NextTimer() - MonotonicNow());
+  if (!core_->has_work() && !WorkIsWaiting()) {
+    mutex_.AwaitWithTimeout(absl::Condition(this, &EngineLoop::WorkIsWaiting), core_->NextTimer() - MonotonicNow());
   }
   taken.swap(mailbox_);
   return taken;
@@ -102,14 +105,16 @@ void EngineLoop::Handle(std::vector<Command> commands) {
     if (auto* opened = std::get_if<Opened>(&command.what)) {
       sinks_[command.stream] = std::move(opened->sink);
     } else if (auto* message = std::get_if<v1::RouterMessage>(&command.what)) {
-      core_.OnMessage(command.stream, *message, command.received);
+      core_->OnMessage(command.stream, *message, command.received);
       ++consumed[command.stream];
     } else if (std::holds_alternative<Ended>(command.what)) {
-      core_.OnStreamEnd(command.stream);
+      core_->OnStreamEnd(command.stream);
       sinks_.erase(command.stream);
+    } else if (auto* task = std::get_if<std::function<void(absl::Time)>>(&command.what)) {
+      (*task)(command.received);
     } else {
-      if (!core_.draining()) LOG(INFO) << "draining: new requests are refused, running ones finish";
-      core_.Drain();
+      if (!core_->draining()) LOG(INFO) << "draining: new requests are refused, running ones finish";
+      core_->Drain();
     }
   }
   for (const auto& [stream, count] : consumed) {
@@ -119,17 +124,17 @@ void EngineLoop::Handle(std::vector<Command> commands) {
 
 absl::Status EngineLoop::TimedStep() {
   const absl::Time begin = MonotonicNow();
-  absl::Status status = core_.Step();
+  absl::Status status = core_->Step(MonotonicNow);
   const double ms = absl::ToDoubleMilliseconds(MonotonicNow() - begin);
   step_ms_ = step_ms_ == 0 ? ms : step_ms_ + kStepAverageWeight * (ms - step_ms_);
   return status;
 }
 
 void EngineLoop::Flush() {
-  v1::WorkerReport report = core_.Report();
+  v1::WorkerReport report = core_->Report();
   report.set_step_ms(step_ms_);
   board_.Publish(std::move(report));
-  for (Outgoing& outgoing : core_.TakeOutgoing()) {
+  for (Outgoing& outgoing : core_->TakeOutgoing()) {
     auto it = sinks_.find(outgoing.stream);
     if (it == sinks_.end()) continue;
     if (outgoing.message.has_report()) *outgoing.message.mutable_report() = board_.Take();
@@ -142,7 +147,7 @@ void EngineLoop::Flush() {
 }
 
 void EngineLoop::CloseAll(const v1::ErrorInfo& error) {
-  core_.FailAll(error);
+  core_->FailAll(error);
   Flush();
   for (auto& [stream, sink] : sinks_) {
     sink->Close(absl::Status(static_cast<absl::StatusCode>(error.code()), error.message()));

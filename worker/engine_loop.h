@@ -35,23 +35,27 @@ class StreamSink {
 };
 
 struct EngineLoopOptions {
-  CoreOptions core;
   // Called on the engine thread when the engine failed; the loop is over then.
   std::function<void(const absl::Status&)> on_engine_error;
 };
 
 class EngineLoop {
  public:
-  // `engine` and `board` must outlive the loop.
-  EngineLoop(const EngineLoopOptions& options, EnginePort& engine, ReportBoard& board);
+  // `board` must outlive the loop.
+  EngineLoop(const EngineLoopOptions& options, ReportBoard& board);
   ~EngineLoop();  // stops and joins
 
-  void Start();
+  // From here to the end of Stop the core is used by the loop's thread only. Before it everything that is posted waits.
+  void Start(WorkerCore& core);
 
   // The loop keeps the sink until EndStream. One EndStream a stream, and nothing of it afterwards.
   StreamId OpenStream(std::shared_ptr<StreamSink> sink);
   void Post(StreamId stream, v1::RouterMessage message);
   void EndStream(StreamId stream);
+
+  // Runs `task` on the engine thread, between steps, in order with everything else; `posted` is when it was posted.
+  // Dropped once the loop is over. Any thread.
+  void PostTask(std::function<void(absl::Time posted)> task);
 
   void Drain();
 
@@ -68,7 +72,7 @@ class EngineLoop {
   struct Command {
     StreamId stream = 0;
     absl::Time received;
-    std::variant<Opened, v1::RouterMessage, Ended, DrainAll> what;
+    std::variant<Opened, v1::RouterMessage, Ended, DrainAll, std::function<void(absl::Time)>> what;
   };
 
   void Enqueue(Command command);
@@ -91,7 +95,7 @@ class EngineLoop {
   v1::ErrorInfo stop_error_ ABSL_GUARDED_BY(mutex_);
 
   // Of the engine thread alone.
-  WorkerCore core_;
+  WorkerCore* core_ = nullptr;
   std::unordered_map<StreamId, std::shared_ptr<StreamSink>> sinks_;
   double step_ms_ = 0;  // moving average
 

@@ -16,8 +16,12 @@ class EnginePort {
   virtual ~EnginePort() = default;
   virtual absl::Status Add(engine::EngineRequest request) = 0;
   virtual bool Cancel(uint64_t id) = 0;
+  virtual bool Park(uint64_t id) = 0;
+  virtual absl::Status Activate(uint64_t id, int32_t first_token) = 0;
+  virtual std::vector<int32_t> BlocksOf(uint64_t id) const = 0;
   virtual bool has_work() const = 0;
   virtual absl::StatusOr<std::vector<engine::TokenOutput>> Step() = 0;
+  virtual const std::vector<engine::SequenceProgress>& progress() const = 0;
   virtual engine::EngineStats stats() const = 0;
 };
 
@@ -27,8 +31,12 @@ class LocalEngine final : public EnginePort {
   explicit LocalEngine(engine::Engine& engine) : engine_(engine) {}
   absl::Status Add(engine::EngineRequest request) override { return engine_.Add(std::move(request)); }
   bool Cancel(uint64_t id) override { return engine_.Cancel(id); }
+  bool Park(uint64_t id) override { return engine_.Park(id); }
+  absl::Status Activate(uint64_t id, int32_t first_token) override { return engine_.Activate(id, first_token); }
+  std::vector<int32_t> BlocksOf(uint64_t id) const override { return engine_.BlocksOf(id); }
   bool has_work() const override { return engine_.has_work(); }
   absl::StatusOr<std::vector<engine::TokenOutput>> Step() override { return engine_.Step(); }
+  const std::vector<engine::SequenceProgress>& progress() const override { return engine_.progress(); }
   engine::EngineStats stats() const override { return engine_.stats(); }
 
  private:

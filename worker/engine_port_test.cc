@@ -10,6 +10,7 @@
 
 #include "engine/testing/tiny_setup.h"
 #include "gtest/gtest.h"
+#include "worker/testing/computing_role.h"
 #include "worker/testing/messages.h"
 #include "worker/worker_core.h"
 
@@ -49,8 +50,9 @@ class RealEngineTest : public testing::Test {
     ASSERT_TRUE(setup_->file != nullptr && setup_->backend != nullptr);
     engine_ = NewEngine();
     port_ = std::make_unique<LocalEngine>(*engine_);
-    core_ = std::make_unique<WorkerCore>(
-        CoreOptions{kIncarnation, absl::Milliseconds(kLeaseMs), setup_->file->config().vocab}, *port_);
+    role_ = std::make_unique<ComputingRole>(*port_, requests_);
+    core_ = std::make_unique<WorkerCore>(CoreOptions{kIncarnation, setup_->file->config().vocab}, *port_, requests_,
+                                         *role_);
     core_->OnMessage(1, Hello(kIncarnation), At(0));
     core_->TakeOutgoing();
   }
@@ -86,6 +88,8 @@ class RealEngineTest : public testing::Test {
   static engine::TinySetup* setup_;
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<LocalEngine> port_;
+  RequestTable requests_{absl::Milliseconds(kLeaseMs)};
+  std::unique_ptr<ComputingRole> role_;
   std::unique_ptr<WorkerCore> core_;
 };
 
@@ -102,7 +106,7 @@ TEST_F(RealEngineTest, TokensAreThoseOfTheEngineAlone) {
   }
   std::map<std::string, std::vector<int32_t>> tokens;
   while (core_->has_work()) {
-    ASSERT_TRUE(core_->Step().ok());
+    ASSERT_TRUE(core_->Step([] { return At(0); }).ok());
     for (const v1::WorkerEvent& event : Events()) {
       if (!event.has_tokens()) continue;
       std::vector<int32_t>& of = tokens[event.key().request_id()];
@@ -148,7 +152,7 @@ TEST_P(EveryEndOnTheRealEngine, FreesTheBlocksAtOnce) {
   const End& end = kEnds[std::get<0>(GetParam())];
   core_->OnMessage(1, Reserve("a", 5 * kStepTokens, 50, /*remaining_ms=*/500), At(0));
   core_->OnMessage(1, Reserve("b", 40, 50, /*remaining_ms=*/500), At(0));
-  for (int i = 0; i < std::get<1>(GetParam()); ++i) ASSERT_TRUE(core_->Step().ok());
+  for (int i = 0; i < std::get<1>(GetParam()); ++i) ASSERT_TRUE(core_->Step([] { return At(0); }).ok());
   ASSERT_LT(engine_->stats().blocks_free, engine_->stats().blocks_total);
   end.act(*core_);
   core_->OnMessage(1, Cancel("b"), At(10));

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "kvtransfer/error_info.h"
+
 namespace sluice::worker {
 
 absl::StatusCode CodeOf(v1::ErrorReason reason) {
@@ -49,6 +51,12 @@ v1::ErrorInfo ErrorOfRefusedAdd(const absl::Status& status) {
   if (absl::IsFailedPrecondition(status)) return MakeError(v1::NEVER_FITS, message);
   if (absl::IsResourceExhausted(status)) return MakeError(v1::NO_BLOCKS, message);
   return MakeError(v1::INTERNAL_ERROR, message);
+}
+
+v1::ErrorInfo ErrorOfTransfer(const absl::Status& status) {
+  const v1::ErrorReason unnamed = absl::IsDataLoss(status) ? v1::CHECKSUM_MISMATCH : v1::TRANSFER_FAILED;
+  const v1::ErrorInfo named = kvtransfer::ToErrorInfo(status, unnamed);
+  return MakeError(named.reason(), named.message());
 }
 
 }  // namespace sluice::worker

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "kvtransfer/fault_channel.h"
 #include "worker/version.h"
 
 namespace sluice::worker {
@@ -39,6 +40,11 @@ std::string CheckAddress(const std::string& address) {
 std::string CheckCpuList(const std::string& text) {
   const auto cpus = ParseCpuList(text);
   return cpus.ok() ? "" : std::string(cpus.status().message());
+}
+
+std::string CheckFaultPlan(const std::string& text) {
+  const auto plan = kvtransfer::ParseFaultPlan(text);
+  return plan.ok() ? "" : std::string(plan.status().message());
 }
 
 void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, std::string& role_name,
@@ -77,6 +83,13 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
       ->check(CLI::Range(0, 1 << 30));
   app.add_option("--lease-ms", o.lease_ms, "How long a request outlives a silent router")
       ->check(CLI::Range(100, 3600000));
+  if (role.takes_faults) {
+    app.add_option("--fault", o.fault,
+                   "Faults of the KV transfer, for drills: corrupt=N, lose=N, stall=N, fail=N, by number of the piece, "
+                   "with commas between them")
+        ->type_name("PLAN")
+        ->check(CLI::Validator(CheckFaultPlan, "", "fault"));
+  }
   app.add_option("--log-level", o.log_level, "Least severity that is logged")
       ->check(CLI::IsMember({"info", "warning", "error"}))
       ->type_name("LEVEL");
@@ -103,6 +116,7 @@ std::string OneLine(std::string text) {
 absl::StatusOr<ParsedOptions> ParseOptions(const RoleDescription& role, int argc, const char* const* argv) {
   ParsedOptions parsed;
   WorkerOptions options;
+  options.max_step_tokens = role.max_step_tokens;
   std::string role_name = role.roles.front(), cpus;
   CLI::App app(role.summary, role.program);
   app.option_defaults()->always_capture_default();

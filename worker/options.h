@@ -31,6 +31,7 @@ struct WorkerOptions {
   int max_context = 0;  // 0: the model's
   int lease_ms = 10000;
   std::string log_level = "info";
+  std::string fault;  // kvtransfer/fault_channel.h; for drills
 };
 
 // What a role's binary offers.
@@ -38,6 +39,8 @@ struct RoleDescription {
   std::string program;             // "sluice_decode"
   std::string summary;             // opens --help
   std::vector<std::string> roles;  // values of --role, the default first
+  int max_step_tokens = 128;       // default of --max-step-tokens
+  bool takes_faults = false;       // offers --fault
 };
 
 // Either options, or the text to print (for --help and --version, and then exit code 0).

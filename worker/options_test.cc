@@ -33,6 +33,20 @@ std::string Bad(const std::vector<const char*>& args) {
   return message;
 }
 
+TEST(Options, ARoleHasItsOwnDefaultsAndFlags) {
+  RoleDescription role = {.program = "sluice_y", .summary = "Does y.", .roles = {"prefill"}, .max_step_tokens = 256};
+  const char* const args[] = {"sluice_y", "--model", "m.gguf", "--fault", "corrupt=3,lose=7"};
+  EXPECT_FALSE(ParseOptions(role, 5, args).ok()) << "--fault is for those who offer it";
+  role.takes_faults = true;
+  const auto parsed = ParseOptions(role, 5, args);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->options->role, v1::ROLE_PREFILL);
+  EXPECT_EQ(parsed->options->max_step_tokens, 256);
+  EXPECT_EQ(parsed->options->fault, "corrupt=3,lose=7");
+  const char* const bad[] = {"sluice_y", "--model", "m.gguf", "--fault", "bend=3"};
+  EXPECT_THAT(std::string(ParseOptions(role, 5, bad).status().message()), HasSubstr("bend=3"));
+}
+
 TEST(Options, Defaults) {
   const WorkerOptions o = Good({"--model", "m.gguf"});
   EXPECT_EQ(o.model, "m.gguf");

@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "absl/random/random.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "glog/logging.h"
 #include "grpcpp/create_channel.h"
 #include "worker/announce_stream.h"
+#include "worker/listener.h"
 #include "worker/monotonic_clock.h"
 
 namespace sluice::worker {
@@ -40,6 +42,16 @@ class Registration::Waker {
     woken_ = true;
   }
 
+  void Report() {
+    absl::MutexLock lock(&mutex_);
+    report_due_ = woken_ = true;
+  }
+
+  bool TakeReportDue() {
+    absl::MutexLock lock(&mutex_);
+    return std::exchange(report_due_, false);
+  }
+
   void Leave(absl::Time until) {
     absl::MutexLock lock(&mutex_);
     if (!leaving_) leave_until_ = until;
@@ -66,6 +78,7 @@ class Registration::Waker {
  private:
   absl::Mutex mutex_;
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
+  bool report_due_ ABSL_GUARDED_BY(mutex_) = false;
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time leave_until_ ABSL_GUARDED_BY(mutex_);
 };
@@ -79,6 +92,8 @@ struct Registration::Link {
   absl::Time next_heartbeat = absl::InfinitePast();
   bool was_announced = false;  // this try
   bool drained = false;        // this try
+  uint64_t peer_lists = 0;     // taken, of this try
+  std::vector<v1::DecodePeer> peers;
   absl::BitGen random;
 };
 
@@ -91,6 +106,10 @@ Registration::~Registration() {
 
 void Registration::Start() {
   thread_ = std::thread([this] { Run(); });
+}
+
+void Registration::ReportSoon() {
+  waker_->Report();
 }
 
 void Registration::BeginLeave(absl::Duration timeout) {
@@ -109,11 +128,27 @@ void Registration::Run() {
     links[i].stub = v1::Registry::NewStub(ConnectTo(links[i].router));
   }
   while (!waker_->leaving()) {
+    if (waker_->TakeReportDue()) {
+      for (Link& link : links) link.next_heartbeat = absl::InfinitePast();
+    }
     absl::Time next = absl::InfiniteFuture();
     for (Link& link : links) next = std::min(next, Advance(link, MonotonicNow()));
+    CollectPeers(links);
     waker_->WaitUntil(next);
   }
   LeaveAll(links);
+}
+
+void Registration::CollectPeers(const std::vector<Link>& links) {
+  std::map<uint64_t, std::string> peers;
+  for (const Link& link : links) {
+    for (const v1::DecodePeer& peer : link.peers) {
+      peers[peer.incarnation()] = absl::StrCat(HostInAddress(peer.control().host()), ":", peer.control().port());
+    }
+  }
+  if (peers == peers_) return;
+  peers_ = peers;
+  if (options_.on_peers) options_.on_peers(std::move(peers));
 }
 
 absl::Time Registration::Advance(Link& link, absl::Time now) {
@@ -131,6 +166,10 @@ absl::Time Registration::Advance(Link& link, absl::Time now) {
     LOG(INFO) << "announced to router " << link.router << " (incarnation " << state.last_reply.router_incarnation()
               << ")";
   }
+  if (state.peer_lists != link.peer_lists) {
+    link.peer_lists = state.peer_lists;
+    link.peers = state.peers;
+  }
   if (state.drain && !link.drained) {
     link.drained = true;
     if (options_.on_drain) options_.on_drain();
@@ -144,6 +183,7 @@ absl::Time Registration::Advance(Link& link, absl::Time now) {
 
 void Registration::StartTry(Link& link) {
   link.was_announced = link.drained = false;
+  link.peer_lists = 0;
   link.stream = std::make_shared<AnnounceStream>([waker = waker_] { waker->Wake(); });
   v1::Announcement first = Heartbeat();
   *first.mutable_info() = options_.info;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -22,7 +23,11 @@ struct RegistrationOptions {
   v1::WorkerInfo info;
   absl::Duration first_retry = absl::Milliseconds(100);
   absl::Duration longest_retry = absl::Seconds(1);
-  std::function<void()> on_drain;  // a router asked for it; called on the registration's thread
+  // Both are called on the registration's thread.
+  std::function<void()> on_drain;  // a router asked for it
+  // The decode workers that the routers know, all routers together: HOST:PORT by incarnation. A router that is away is
+  // taken at its last word.
+  std::function<void(std::map<uint64_t, std::string>)> on_peers;
 };
 
 class Registration {
@@ -32,6 +37,9 @@ class Registration {
   ~Registration();
 
   void Start();
+
+  // The board has news that does not wait for the next heartbeat. Any thread.
+  void ReportSoon();
 
   // Tells every router that the worker leaves; the thread ends when that is out, or after `timeout`.
   void BeginLeave(absl::Duration timeout);
@@ -48,11 +56,13 @@ class Registration {
   void StartTry(Link& link);
   void RetireTry(Link& link, absl::Time now);
   void LeaveAll(std::vector<Link>& links);
+  void CollectPeers(const std::vector<Link>& links);
   v1::Announcement Heartbeat() const;
 
   const RegistrationOptions options_;
   ReportBoard& board_;
-  const std::shared_ptr<Waker> waker_;  // shared with callbacks, which may outlive this object
+  std::map<uint64_t, std::string> peers_;  // as last told to on_peers
+  const std::shared_ptr<Waker> waker_;     // shared with callbacks, which may outlive this object
   std::thread thread_;
 };
 

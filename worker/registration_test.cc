@@ -3,8 +3,10 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -42,7 +44,20 @@ class FakeRouter final : public v1::Registry::Service {
       reply.set_router_incarnation(5);
       reply.set_heartbeat_ms(10);
       reply.set_drain(drain_);
+      if (heartbeat_ms > 0) reply.set_heartbeat_ms(heartbeat_ms);
+      reply.set_peers_valid(!peers.empty());
+      for (const auto& [incarnation, port] : peers) {
+        v1::DecodePeer& peer = *reply.add_decode_peers();
+        peer.set_incarnation(incarnation);
+        peer.mutable_control()->set_host("::1");
+        peer.mutable_control()->set_port(port);
+      }
       stream->Write(reply);
+      if (!peers.empty()) {  // an answer without a list changes nothing
+        reply.set_peers_valid(false);
+        reply.clear_decode_peers();
+        stream->Write(reply);
+      }
     }
     return grpc::Status::OK;
   }
@@ -62,6 +77,10 @@ class FakeRouter final : public v1::Registry::Service {
   }
   std::string address() const { return absl::StrCat("127.0.0.1:", listening_.port); }
   int port() const { return listening_.port; }
+
+  // To be set before anybody announces itself.
+  int heartbeat_ms = 0;
+  std::vector<std::pair<uint64_t, int>> peers;
 
  private:
   const bool drain_;
@@ -98,6 +117,55 @@ TEST(Registration, IntroducesItselfThenSendsNumberedReports) {
     EXPECT_FALSE(heard[i].leaving());
     last = heard[i].report().sequence();
   }
+}
+
+TEST(Registration, CollectsTheDecodePeersOfAllRouters) {
+  FakeRouter one, two;
+  one.peers = {{1, 11}, {2, 12}};
+  two.peers = {{2, 12}, {3, 13}};
+  ReportBoard board;
+  absl::Mutex mutex;
+  std::map<uint64_t, std::string> peers;
+  RegistrationOptions options = To({one.address(), two.address()});
+  options.on_peers = [&](std::map<uint64_t, std::string> now) {
+    absl::MutexLock lock(&mutex);
+    peers = std::move(now);
+  };
+  Registration registration(std::move(options), board);
+  registration.Start();
+  const std::map<uint64_t, std::string> all = {{1, "[::1]:11"}, {2, "[::1]:12"}, {3, "[::1]:13"}};
+  const auto complete = [&] { return peers == all; };
+  mutex.Lock();
+  EXPECT_TRUE(mutex.AwaitWithTimeout(absl::Condition(&complete), absl::Seconds(20)));
+  mutex.Unlock();
+  ASSERT_TRUE(one.AwaitHeartbeats(5));
+  registration.Stop(absl::Seconds(5));
+  EXPECT_EQ(peers, all) << "an answer without a list changes nothing";
+}
+
+TEST(Registration, NewsDoNotWaitForTheHeartbeat) {
+  FakeRouter router;
+  router.heartbeat_ms = 3600000;
+  ReportBoard board;
+  Registration registration(To({router.address()}), board);
+  registration.Start();
+  ASSERT_TRUE(router.AwaitHeartbeats(1));
+  board.SetPeers({7, 8});
+  v1::PairStatus up, unknown;
+  up.set_decode_incarnation(7);
+  up.set_up(true);
+  unknown.set_decode_incarnation(9);
+  unknown.set_up(true);
+  board.SetPair(up);
+  board.SetPair(unknown);
+  registration.ReportSoon();
+  EXPECT_TRUE(router.Await([](const auto& heard) {
+    const v1::WorkerReport& report = heard.back().report();
+    return report.pairs_size() == 2 && report.pairs(0).decode_incarnation() == 7 && report.pairs(0).up() &&
+           report.pairs(1).decode_incarnation() == 8 && !report.pairs(1).up();
+  }));
+  board.SetPeers({8});
+  EXPECT_EQ(board.Take().pairs_size(), 1);
 }
 
 TEST(Registration, SendsWhatIsPublishedLater) {

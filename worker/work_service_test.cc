@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "worker/error_info.h"
 #include "worker/listener.h"
+#include "worker/testing/computing_role.h"
 #include "worker/testing/messages.h"
 #include "worker/testing/scripted_engine.h"
 #include "worker/testing/test_router.h"
@@ -35,11 +36,16 @@ struct WorkerSetup {
 class TestWorker {
  public:
   explicit TestWorker(const WorkerSetup& setup = {})
-      : engine_(setup.engine), loop_(LoopOptions(setup), engine_, board_), service_(loop_, setup.limits) {
+      : engine_(setup.engine),
+        requests_(setup.lease),
+        role_(engine_, requests_),
+        core_({kIncarnation, /*vocab=*/100}, engine_, requests_, role_),
+        loop_(LoopOptions(setup), board_),
+        service_(loop_, setup.limits) {
     auto listening = Listen("127.0.0.1", 0, {&service_});
     CHECK(listening.ok()) << listening.status();
     listening_ = *std::move(listening);
-    loop_.Start();
+    loop_.Start(core_);
   }
   ~TestWorker() {
     Stop();
@@ -75,7 +81,6 @@ class TestWorker {
  private:
   EngineLoopOptions LoopOptions(const WorkerSetup& setup) {
     EngineLoopOptions options;
-    options.core = {kIncarnation, setup.lease, /*vocab=*/100};
     options.on_engine_error = [this](const absl::Status&) { engine_error_.Notify(); };
     total_blocks_ = setup.engine.num_blocks;
     return options;
@@ -86,6 +91,9 @@ class TestWorker {
   absl::Notification engine_error_;
   ReportBoard board_;
   ScriptedEngine engine_;
+  RequestTable requests_;
+  ComputingRole role_;
+  WorkerCore core_;
   EngineLoop loop_;
   WorkService service_;
   Listening listening_;

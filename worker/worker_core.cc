@@ -1,6 +1,6 @@
 #include "worker/worker_core.h"
 
-#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,27 +8,9 @@
 #include "worker/sequence_spec.h"
 
 namespace sluice::worker {
-namespace {
 
-v1::FinishReason ToWire(engine::FinishReason reason) {
-  return reason == engine::FinishReason::kStop ? v1::FINISH_REASON_STOP : v1::FINISH_REASON_LENGTH;
-}
-
-// The tokens' bytes stay empty: a worker knows no text.
-void FillLogprobs(const engine::Sampled& sampled, v1::TokenLogprobs* to) {
-  to->mutable_sampled()->set_token_id(sampled.token);
-  to->mutable_sampled()->set_logprob(sampled.logprob);
-  for (const auto& [token, logprob] : sampled.top) {
-    v1::TokenLogprob* top = to->add_top();
-    top->set_token_id(token);
-    top->set_logprob(logprob);
-  }
-}
-
-}  // namespace
-
-WorkerCore::WorkerCore(const CoreOptions& options, EnginePort& engine)
-    : options_(options), engine_(engine), leases_(options.lease_term) {}
+WorkerCore::WorkerCore(const CoreOptions& options, EnginePort& engine, RequestTable& requests, Role& role)
+    : options_(options), engine_(engine), requests_(requests), role_(role) {}
 
 void WorkerCore::OnMessage(StreamId id, const v1::RouterMessage& message, absl::Time received) {
   Stream& stream = streams_[id];
@@ -43,7 +25,7 @@ void WorkerCore::OnMessage(StreamId id, const v1::RouterMessage& message, absl::
     case v1::RouterMessage::kReserve:
       return OnReserve(id, message.reserve(), received);
     case v1::RouterMessage::kPrefill:
-      return OnPrefill(id, message.prefill());
+      return OnPrefill(id, message.prefill(), received);
     case v1::RouterMessage::kCancel:
       return OnCancel(id, message.cancel());
     case v1::RouterMessage::kRelease:
@@ -77,201 +59,148 @@ void WorkerCore::OnHello(StreamId id, Stream& stream, const v1::RouterHello& hel
   }
   stream.state = Stream::kOpen;
   stream.router_incarnation = hello.router_incarnation();
-  v1::WorkerHello* answer = PendingOf(id).message.mutable_hello();
+  v1::WorkerHello* answer = requests_.PendingOf(id).message.mutable_hello();
   answer->set_worker_incarnation(options_.incarnation);
   answer->set_protocol_version(kProtocolVersion);
 }
 
 void WorkerCore::OnReserve(StreamId id, const v1::Reserve& reserve, absl::Time received) {
-  std::optional<v1::ErrorInfo> error = TryAdmit(id, reserve, received);
-  if (!error) return;
-  v1::Refused* refused = NewEvent(id, reserve.key())->mutable_refused();
-  *refused->mutable_error() = *std::move(error);
-  refused->set_blocks_free(engine_.stats().blocks_free);
+  v1::LeaseGranted granted;
+  uint64_t lease = 0;
+  std::optional<v1::ErrorInfo> error =
+      Admit({.stream = id, .key = reserve.key(), .received = received}, reserve.sequence(), reserve.remaining_ms(),
+            [&](uint64_t new_id, engine::EngineRequest request) {
+              lease = new_id;
+              return role_.Admit(new_id, reserve, std::move(request), granted);
+            });
+  if (error) return Refuse(id, reserve.key(), *std::move(error));
+  granted.set_lease_id(lease);
+  granted.set_lease_ms(static_cast<int32_t>(absl::ToInt64Milliseconds(requests_.lease_term())));
+  *requests_.NewEvent(lease)->mutable_lease_granted() = std::move(granted);
 }
 
-std::optional<v1::ErrorInfo> WorkerCore::TryAdmit(StreamId id, const v1::Reserve& reserve, absl::Time received) {
-  const v1::RequestKey& key = reserve.key();
+// No lease of its own: its work ends by itself, and the decode side's lease is what a silent router lets expire.
+void WorkerCore::OnPrefill(StreamId id, const v1::Prefill& prefill, absl::Time received) {
+  std::optional<v1::ErrorInfo> error = Admit(
+      {.stream = id, .key = prefill.key(), .received = received, .leased = false}, prefill.sequence(),
+      prefill.remaining_ms(),
+      [&](uint64_t new_id, engine::EngineRequest request) { return role_.Admit(new_id, prefill, std::move(request)); });
+  if (error) Refuse(id, prefill.key(), *std::move(error));
+}
+
+std::optional<v1::ErrorInfo> WorkerCore::CheckNew(StreamId id, const v1::RequestKey& key, int64_t remaining_ms) const {
   if (key.request_id().empty()) return MakeError(v1::INVALID_REQUEST, "key.request_id: is empty");
-  if (FindRequest(id, key) != 0) {
+  if (requests_.Find(id, key) != 0) {
     return MakeError(v1::INVALID_REQUEST, absl::StrCat("key: request ", key.request_id(), " attempt ", key.attempt(),
                                                        " is running here already"));
   }
   if (draining_) return MakeError(v1::DRAINING_WORKER, "this worker is draining: send the request to another one");
-  if (!reserve.compute_prompt()) return MakeError(v1::INCOMPATIBLE, "this worker serves role both only");
-  if (reserve.remaining_ms() < 0) return MakeError(v1::DEADLINE, "the deadline passed before the request came here");
-
-  absl::StatusOr<engine::EngineRequest> request = ToEngineRequest(reserve.sequence(), options_.vocab);
-  if (!request.ok()) return MakeError(v1::INVALID_REQUEST, std::string(request.status().message()));
-
-  const uint64_t lease = leases_.Grant(received);
-  const bool logprobs = request->sampling.logprobs >= 0;
-  request->id = lease;
-  if (absl::Status added = engine_.Add(*std::move(request)); !added.ok()) {
-    leases_.Release(lease);
-    return ErrorOfRefusedAdd(added);
-  }
-  Request& live = requests_[lease];
-  live.stream = id;
-  live.key = key;
-  live.logprobs = logprobs;
-  if (reserve.remaining_ms() > 0) {
-    live.deadline = received + absl::Milliseconds(reserve.remaining_ms());
-    deadlines_.emplace(live.deadline, lease);
-  }
-  by_key_.emplace(KeyOfStream{id, key.request_id(), key.attempt()}, lease);
-  streams_[id].requests.insert(lease);
-  v1::LeaseGranted* granted = NewEvent(id, key)->mutable_lease_granted();
-  granted->set_lease_id(lease);
-  granted->set_lease_ms(static_cast<int32_t>(absl::ToInt64Milliseconds(options_.lease_term)));
+  if (remaining_ms < 0) return MakeError(v1::DEADLINE, "the deadline passed before the request came here");
   return std::nullopt;
 }
 
+std::optional<v1::ErrorInfo> WorkerCore::Admit(RequestTable::Arrival arrival, const v1::SequenceSpec& spec,
+                                               int64_t remaining_ms, const AdmitByRole& admit) {
+  if (auto error = CheckNew(arrival.stream, arrival.key, remaining_ms)) return error;
+  absl::StatusOr<engine::EngineRequest> request = ToEngineRequest(spec, options_.vocab);
+  if (!request.ok()) return MakeError(v1::INVALID_REQUEST, std::string(request.status().message()));
+  if (remaining_ms > 0) arrival.deadline = arrival.received + absl::Milliseconds(remaining_ms);
+  arrival.logprobs = request->sampling.logprobs >= 0;
+  const uint64_t id = requests_.Add(std::move(arrival));
+  request->id = id;
+  std::optional<v1::ErrorInfo> error = admit(id, *std::move(request));
+  if (error) requests_.Forget(id);
+  return error;
+}
+
 // Not an end of anything: a running request of the same key goes on.
-void WorkerCore::OnPrefill(StreamId id, const v1::Prefill& prefill) {
-  v1::Refused* refused = NewEvent(id, prefill.key())->mutable_refused();
-  *refused->mutable_error() =
-      MakeError(v1::INCOMPATIBLE, "this worker serves role both only: ask with Reserve and compute_prompt");
+void WorkerCore::Refuse(StreamId id, const v1::RequestKey& key, v1::ErrorInfo error) {
+  v1::Refused* refused = requests_.NewEvent(id, key)->mutable_refused();
+  *refused->mutable_error() = std::move(error);
   refused->set_blocks_free(engine_.stats().blocks_free);
 }
 
 void WorkerCore::OnCancel(StreamId id, const v1::Cancel& cancel) {
-  const uint64_t lease = FindRequest(id, cancel.key());
-  if (lease == 0) return;  // over already: its end is on the way to the router
-  Fail(lease, MakeError(v1::CANCELLED_BY_CLIENT, cancel.why().empty() ? "cancelled" : cancel.why()));
+  const uint64_t request = requests_.Find(id, cancel.key());
+  if (request == 0) return;  // over already: its end is on the way to the router
+  const v1::ErrorInfo why = MakeError(v1::CANCELLED_BY_CLIENT, cancel.why().empty() ? "cancelled" : cancel.why());
+  End(request, why, why);
 }
 
 void WorkerCore::OnRelease(StreamId id, const v1::Release& release) {
-  const uint64_t lease = FindRequest(id, release.key());
-  if (lease == 0 || lease != release.lease_id()) return;
-  engine_.Cancel(lease);
-  Forget(lease);
+  const uint64_t request = requests_.Find(id, release.key());
+  if (request == 0 || request != release.lease_id()) return;
+  End(request, MakeError(v1::CANCELLED_BY_CLIENT, "the lease was released"), std::nullopt);
 }
 
 void WorkerCore::OnRenew(StreamId id, const v1::Renew& renew, absl::Time received) {
-  for (const uint64_t lease : renew.lease_ids()) {
-    auto it = requests_.find(lease);
-    if (it != requests_.end() && it->second.stream == id) leases_.Renew(lease, received);
-  }
+  for (const uint64_t lease : renew.lease_ids()) requests_.Renew(id, lease, received);
 }
 
 void WorkerCore::OnStreamEnd(StreamId id) {
-  auto it = streams_.find(id);
-  if (it == streams_.end()) return;
-  DropRequestsOf(it->second);
-  streams_.erase(it);
-  pending_.erase(id);
+  if (streams_.erase(id) == 0) return;
+  DropRequestsOf(id);
+  requests_.DropPending(id);
 }
 
 void WorkerCore::Tick(absl::Time now) {
-  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
-    Fail(deadlines_.begin()->second, MakeError(v1::DEADLINE, "the request's deadline passed"));
+  for (const uint64_t id : requests_.TakeOverdue(now)) {
+    const v1::ErrorInfo why = MakeError(v1::DEADLINE, "the request's deadline passed");
+    End(id, why, why);
   }
-  for (const uint64_t lease : leases_.Expire(now)) {
-    Fail(lease, MakeError(v1::LEASE_EXPIRED, "the router did not renew the lease"));
+  for (const uint64_t id : requests_.TakeExpired(now)) {
+    const v1::ErrorInfo why = MakeError(v1::LEASE_EXPIRED, "the router did not renew the lease");
+    End(id, why, why);
   }
 }
 
-absl::Status WorkerCore::Step() {
+absl::Status WorkerCore::Step(const std::function<absl::Time()>& clock) {
   absl::StatusOr<std::vector<engine::TokenOutput>> outputs = engine_.Step();
   if (!outputs.ok()) return outputs.status();
-  EventOfRequest events;
-  for (const engine::TokenOutput& output : *outputs) Emit(output, events);
+  role_.OnStep(*outputs, engine_.progress(), clock());
   return absl::OkStatus();
-}
-
-void WorkerCore::Emit(const engine::TokenOutput& output, EventOfRequest& events) {
-  auto it = requests_.find(output.id);
-  if (it == requests_.end()) return;
-  AppendTokens(output.id, output, events);
-  if (output.finish == engine::FinishReason::kNone) return;
-  v1::Finished* finished = NewEvent(it->second.stream, it->second.key)->mutable_finished();
-  finished->set_choice(output.choice);
-  finished->set_reason(ToWire(output.finish));
-  finished->set_last(true);
-  Forget(output.id);
-}
-
-// Several tokens of one request in one step share an event.
-void WorkerCore::AppendTokens(uint64_t id, const engine::TokenOutput& output, EventOfRequest& events) {
-  const Request& request = requests_.at(id);
-  v1::Tokens*& tokens = events[id];
-  if (tokens == nullptr) {
-    tokens = NewEvent(request.stream, request.key)->mutable_tokens();
-    tokens->set_choice(output.choice);
-    tokens->set_first_index(output.index);
-  }
-  tokens->add_token_ids(output.sampled.token);
-  if (request.logprobs) FillLogprobs(output.sampled, tokens->add_logprobs());
 }
 
 void WorkerCore::FailAll(const v1::ErrorInfo& error) {
   Drain();
-  while (!requests_.empty()) Fail(requests_.begin()->first, error);
+  for (const uint64_t id : requests_.All()) {
+    End(id, error, error);
+    if (requests_.Has(id)) requests_.SayNow(id);
+  }
 }
 
-void WorkerCore::Forget(uint64_t id) {
-  auto it = requests_.find(id);
-  const Request& request = it->second;
-  leases_.Release(id);
-  deadlines_.erase({request.deadline, id});
-  by_key_.erase(KeyOfStream{request.stream, request.key.request_id(), request.key.attempt()});
-  if (auto stream = streams_.find(request.stream); stream != streams_.end()) stream->second.requests.erase(id);
-  requests_.erase(it);
+void WorkerCore::End(uint64_t id, const v1::ErrorInfo& why, const LastWords& words) {
+  if (requests_.ending(id)) return;
+  if (role_.Stop(id, why)) {
+    requests_.EndNow(id, words);
+  } else {
+    requests_.EndLater(id, words);
+  }
 }
 
-void WorkerCore::Fail(uint64_t id, const v1::ErrorInfo& error) {
-  engine_.Cancel(id);
-  const Request& request = requests_.at(id);
-  *NewEvent(request.stream, request.key)->mutable_failed()->mutable_error() = error;
-  Forget(id);
-}
-
-void WorkerCore::DropRequestsOf(Stream& stream) {
-  while (!stream.requests.empty()) {
-    const uint64_t id = *stream.requests.begin();
-    engine_.Cancel(id);
-    Forget(id);
+void WorkerCore::DropRequestsOf(StreamId id) {
+  const v1::ErrorInfo why = MakeError(v1::CANCELLED_BY_CLIENT, "the router's stream has ended");
+  for (const uint64_t request : requests_.OfStream(id)) {
+    if (requests_.ending(request)) {
+      requests_.Silence(request);
+    } else {
+      End(request, why, std::nullopt);
+    }
   }
 }
 
 void WorkerCore::Close(StreamId id, Stream& stream, absl::Status status) {
-  DropRequestsOf(stream);
+  DropRequestsOf(id);
   stream.state = Stream::kClosed;
-  PendingOf(id).close = std::move(status);
-}
-
-uint64_t WorkerCore::FindRequest(StreamId stream, const v1::RequestKey& key) const {
-  auto it = by_key_.find(KeyOfStream{stream, key.request_id(), key.attempt()});
-  return it == by_key_.end() ? 0 : it->second;
-}
-
-v1::WorkerEvent* WorkerCore::NewEvent(StreamId stream, const v1::RequestKey& key) {
-  v1::WorkerEvent* event = PendingOf(stream).message.add_events();
-  *event->mutable_key() = key;
-  return event;
-}
-
-Outgoing& WorkerCore::PendingOf(StreamId stream) {
-  Outgoing& pending = pending_[stream];
-  pending.stream = stream;
-  return pending;
+  requests_.PendingOf(id).close = std::move(status);
 }
 
 std::vector<Outgoing> WorkerCore::TakeOutgoing() {
-  std::vector<Outgoing> taken;
-  taken.reserve(pending_.size());
-  for (auto& [id, pending] : pending_) {
-    if (!pending.close) *pending.message.mutable_report() = Report();
-    taken.push_back(std::move(pending));
+  std::vector<Outgoing> taken = requests_.TakeOutgoing();
+  for (Outgoing& outgoing : taken) {
+    if (!outgoing.close) *outgoing.message.mutable_report() = Report();
   }
-  pending_.clear();
   return taken;
-}
-
-absl::Time WorkerCore::NextTimer() const {
-  const absl::Time deadline = deadlines_.empty() ? absl::InfiniteFuture() : deadlines_.begin()->first;
-  return std::min(deadline, leases_.NextExpiry());
 }
 
 v1::WorkerReport WorkerCore::Report() const {

@@ -10,6 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/testing/computing_role.h"
 #include "worker/testing/messages.h"
 #include "worker/testing/scripted_engine.h"
 
@@ -27,7 +28,11 @@ absl::Time At(int ms) {
 }
 
 CoreOptions Options() {
-  return {kIncarnation, absl::Milliseconds(kLeaseMs), /*vocab=*/100};
+  return {kIncarnation, /*vocab=*/100};
+}
+
+absl::Time Clock() {
+  return At(0);
 }
 
 class WorkerCoreTest : public testing::Test {
@@ -82,7 +87,9 @@ class WorkerCoreTest : public testing::Test {
   }
 
   ScriptedEngine engine_;
-  WorkerCore core_{Options(), engine_};
+  RequestTable requests_{absl::Milliseconds(kLeaseMs)};
+  ComputingRole role_{engine_, requests_};
+  WorkerCore core_{Options(), engine_, requests_, role_};
   std::string refusal_;
 };
 
@@ -95,7 +102,7 @@ TEST_F(WorkerCoreTest, AnswersOneRequestFromLeaseToFinish) {
   EXPECT_EQ(event.lease_granted().lease_ms(), kLeaseMs);
   std::vector<int32_t> tokens;
   while (core_.has_work()) {
-    ASSERT_TRUE(core_.Step().ok());
+    ASSERT_TRUE(core_.Step(Clock).ok());
     for (const v1::WorkerEvent& e : Events()) {
       if (e.has_tokens()) {
         EXPECT_EQ(e.tokens().first_index(), int(tokens.size()));
@@ -118,7 +125,7 @@ TEST_F(WorkerCoreTest, AnswersOneRequestFromLeaseToFinish) {
 
 TEST_F(WorkerCoreTest, OneStepIsOneMessageForAllRequestsOfAStream) {
   for (const char* id : {"a", "b", "c"}) Admit(id, 5, 4);
-  ASSERT_TRUE(core_.Step().ok());
+  ASSERT_TRUE(core_.Step(Clock).ok());
   const std::vector<Outgoing> out = core_.TakeOutgoing();
   ASSERT_EQ(out.size(), 1u);
   EXPECT_EQ(out[0].message.events_size(), 3);
@@ -134,7 +141,7 @@ TEST_F(WorkerCoreTest, ReportsLogprobsOnlyWhereAsked) {
   Post(with);
   Post(none_but_sampled);
   Post(Reserve("c", 5, 1));
-  ASSERT_TRUE(core_.Step().ok());
+  ASSERT_TRUE(core_.Step(Clock).ok());
   std::map<std::string, v1::Tokens> tokens;
   for (const v1::WorkerEvent& e : Events()) {
     if (e.has_tokens()) tokens[e.key().request_id()] = e.tokens();
@@ -153,7 +160,7 @@ TEST_F(WorkerCoreTest, AReplayContinuesTheCount) {
   message.mutable_reserve()->mutable_sequence()->set_num_prompt_tokens(6);  // two were emitted before
   Post(message);
   Events();
-  ASSERT_TRUE(core_.Step().ok());
+  ASSERT_TRUE(core_.Step(Clock).ok());
   EXPECT_EQ(OnlyEvent().tokens().first_index(), 2);
 }
 
@@ -167,10 +174,9 @@ TEST_F(WorkerCoreTest, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal_, HasSubstr("max_tokens"));
   EXPECT_EQ(RefusalOf(Reserve("a", 500, 50)), v1::INVALID_REQUEST);
   EXPECT_EQ(RefusalOf(Reserve("a", 5, 3, /*remaining_ms=*/-1)), v1::DEADLINE);
-  v1::RouterMessage handed_over = Reserve("a", 5, 3);
-  handed_over.mutable_reserve()->set_compute_prompt(false);
-  EXPECT_EQ(RefusalOf(handed_over), v1::INCOMPATIBLE);
-  EXPECT_EQ(RefusalOf(Prefill("a")), v1::INCOMPATIBLE);
+  v1::RouterMessage prefill = Prefill("a");
+  *prefill.mutable_prefill()->mutable_sequence() = Spec(5, 3);
+  EXPECT_EQ(RefusalOf(prefill), v1::INCOMPATIBLE) << "the role's word";
   EXPECT_EQ(free(), total());
   EXPECT_EQ(core_.live_requests(), 0u);
   EXPECT_EQ(core_.NextTimer(), absl::InfiniteFuture()) << "a refused request left a lease behind";
@@ -178,7 +184,9 @@ TEST_F(WorkerCoreTest, RefusesWhatCannotBe) {
 
 TEST(WorkerCoreSmallPool, TellsNeverFromNotNow) {
   ScriptedEngine engine({.num_blocks = 4});
-  WorkerCore core(Options(), engine);
+  RequestTable requests(absl::Milliseconds(kLeaseMs));
+  ComputingRole role(engine, requests);
+  WorkerCore core(Options(), engine, requests, role);
   core.OnMessage(1, Hello(kIncarnation), At(0));
   core.OnMessage(1, Reserve("large", 60, 5), At(0));
   core.OnMessage(1, Reserve("a", 30, 2), At(0));
@@ -211,7 +219,7 @@ TEST_F(WorkerCoreTest, DrainRefusesTheNewAndFinishesTheRunning) {
   EXPECT_EQ(RefusalOf(Reserve("b", 5, 3)), v1::DRAINING_WORKER);
   bool finished = false;
   while (core_.has_work()) {
-    ASSERT_TRUE(core_.Step().ok());
+    ASSERT_TRUE(core_.Step(Clock).ok());
     for (const v1::WorkerEvent& e : Events()) finished = finished || e.has_finished();
   }
   EXPECT_TRUE(finished);
@@ -255,7 +263,7 @@ TEST_P(EveryEnd, FreesTheBlocksAtOnceAndSaysSoOnce) {
 
   const uint64_t lease = Admit("a", 70, 20, remaining_ms);
   ASSERT_LT(free(), baseline);
-  for (int i = 0; i < steps; ++i) ASSERT_TRUE(core_.Step().ok());
+  for (int i = 0; i < steps; ++i) ASSERT_TRUE(core_.Step(Clock).ok());
   Events();
   end.act(core_, lease);
   EXPECT_EQ(free(), baseline);
@@ -270,7 +278,7 @@ TEST_P(EveryEnd, FreesTheBlocksAtOnceAndSaysSoOnce) {
   // Nothing more comes of it, and the bystander goes on to its end.
   bool finished = false;
   while (core_.has_work()) {
-    ASSERT_TRUE(core_.Step().ok());
+    ASSERT_TRUE(core_.Step(Clock).ok());
     for (const v1::WorkerEvent& e : Events()) {
       EXPECT_EQ(e.key().request_id(), "bystander");
       finished = finished || e.has_finished();
@@ -300,6 +308,63 @@ TEST_F(WorkerCoreTest, FailAllEndsEveryRequestAndRefusesNewOnes) {
   for (const v1::WorkerEvent& e : events) EXPECT_EQ(e.failed().error().reason(), v1::DRAINING_WORKER);
   EXPECT_EQ(free(), total());
   EXPECT_EQ(RefusalOf(Reserve("c", 5, 3)), v1::DRAINING_WORKER);
+}
+
+// Somebody else still uses the blocks when the request ends.
+TEST_F(WorkerCoreTest, AnEndThatWaitsForTheBlocksIsSaidWhenTheyAreFree) {
+  const uint64_t lease = Admit("a", 5, 9, /*remaining_ms=*/500);
+  role_.hold = true;
+  Post(Cancel("a"));
+  Post(Cancel("a"));
+  Post(Release("a", lease));
+  core_.Tick(At(9000));
+  EXPECT_TRUE(Events().empty());
+  EXPECT_EQ(core_.NextTimer(), absl::InfiniteFuture());
+  EXPECT_EQ(RefusalOf(Reserve("a", 5, 9)), v1::INVALID_REQUEST) << "its key is still spoken for";
+  role_.LetGo(lease);
+  EXPECT_EQ(OnlyEvent().failed().error().reason(), v1::CANCELLED_BY_CLIENT);
+  EXPECT_EQ(core_.live_requests(), 0u);
+}
+
+TEST_F(WorkerCoreTest, AReleasedKeyIsFreeAtOnceAndTheOldRequestStaysSilent) {
+  const uint64_t lease = Admit("a", 5, 9);
+  role_.hold = true;
+  Post(Release("a", lease));
+  Admit("a", 5, 9);
+  role_.LetGo(lease);
+  EXPECT_TRUE(Events().empty());
+  EXPECT_EQ(core_.live_requests(), 1u);
+  role_.hold = false;
+  Post(Cancel("a"));
+  EXPECT_TRUE(OnlyEvent().has_failed());
+  EXPECT_EQ(free(), total());
+}
+
+TEST_F(WorkerCoreTest, NothingIsSaidToAStreamThatEndedMeanwhile) {
+  const uint64_t cancelled = Admit("a", 5, 9), running = Admit("b", 5, 9);
+  role_.hold = true;
+  Post(Cancel("a"));
+  core_.OnStreamEnd(kStream);
+  role_.LetGo(cancelled);
+  role_.LetGo(running);
+  EXPECT_TRUE(core_.TakeOutgoing().empty());
+  EXPECT_EQ(core_.live_requests(), 0u);
+}
+
+TEST_F(WorkerCoreTest, FailAllWaitsForNobody) {
+  Admit("a", 5, 9);
+  Admit("b", 5, 9);
+  role_.hold = true;
+  Post(Cancel("a"));
+  v1::ErrorInfo error;
+  error.set_reason(v1::DRAINING_WORKER);
+  core_.FailAll(error);
+  std::map<std::string, v1::ErrorReason> ends;
+  for (const v1::WorkerEvent& e : Events()) ends[e.key().request_id()] = e.failed().error().reason();
+  EXPECT_EQ(ends, (std::map<std::string, v1::ErrorReason>{{"a", v1::CANCELLED_BY_CLIENT}, {"b", v1::DRAINING_WORKER}}));
+  for (const uint64_t id : requests_.All()) role_.LetGo(id);
+  EXPECT_TRUE(Events().empty());
+  EXPECT_EQ(core_.live_requests(), 0u);
 }
 
 TEST_F(WorkerCoreTest, IgnoresCancelAndReleaseOfTheUnknown) {
@@ -366,7 +431,9 @@ class WorkerCoreStreamTest : public testing::Test {
     return absl::OkStatus();
   }
   ScriptedEngine engine_;
-  WorkerCore core_{Options(), engine_};
+  RequestTable requests_{absl::Milliseconds(kLeaseMs)};
+  ComputingRole role_{engine_, requests_};
+  WorkerCore core_{Options(), engine_, requests_, role_};
 };
 
 TEST_F(WorkerCoreStreamTest, RefusesAStaleHello) {
@@ -410,7 +477,7 @@ TEST_F(WorkerCoreStreamTest, AnEnginesErrorIsReturned) {
   core_.OnMessage(1, Hello(kIncarnation), At(0));
   core_.OnMessage(1, Reserve("a", 5, 3), At(0));
   engine_.fail_next_step = true;
-  EXPECT_EQ(core_.Step().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(core_.Step(Clock).code(), absl::StatusCode::kInternal);
 }
 
 // ---- anything in any order ----
@@ -459,7 +526,9 @@ TEST(WorkerCoreProperty, AnyOrderOfMessagesKeepsThePromises) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   ScriptedEngine engine({.num_blocks = 24, .stop_token = 10});
-  WorkerCore core(Options(), engine);
+  RequestTable requests(absl::Milliseconds(kLeaseMs));
+  ComputingRole role(engine, requests);
+  WorkerCore core(Options(), engine, requests, role);
   std::map<StreamId, Ledger> streams;
   StreamId next_stream = 1;
   int now = 0;
@@ -511,7 +580,7 @@ TEST(WorkerCoreProperty, AnyOrderOfMessagesKeepsThePromises) {
       default:
         core.Tick(At(now));
         ASSERT_GT(core.NextTimer(), At(now));
-        ASSERT_TRUE(core.Step().ok());
+        ASSERT_TRUE(core.Step(Clock).ok());
         break;
     }
     if (testing::Test::HasFatalFailure()) return;

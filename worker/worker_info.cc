@@ -4,9 +4,9 @@
 
 #include <filesystem>
 
+#include "kvtransfer/fingerprint.h"
 #include "worker/host_id.h"
 #include "worker/version.h"
-#include "worker/worker_core.h"
 
 namespace sluice::worker {
 namespace {
@@ -19,7 +19,7 @@ v1::Fingerprint FingerprintOf(const engine::ModelFile& file, const kernels::Back
   fingerprint.set_kv_dtype(layout.dtype == kernels::KvDType::kF32 ? "f32" : "bf16");
   fingerprint.set_block_size(layout.block_size);
   fingerprint.set_layout_version(kernels::kKvLayoutVersion);
-  fingerprint.set_protocol_version(kProtocolVersion);
+  fingerprint.set_protocol_version(kvtransfer::kTransferProtocolVersion);
   v1::LayerGroup* group = fingerprint.add_layer_groups();
   group->set_kind(v1::LayerGroup::FULL);
   for (int layer = 0; layer < layout.num_layers; ++layer) group->add_layers(layer);

@@ -36,7 +36,7 @@ void PrintReady(const RoleDescription& role, const v1::WorkerInfo& info) {
 
 }  // namespace
 
-int WorkerMain(const RoleDescription& role, int argc, char** argv) {
+int WorkerMain(const RoleDescription& role, const RoleFactory& make_role, int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // what matters reaches us as a status
   absl::StatusOr<ParsedOptions> parsed = ParseOptions(role, argc, argv);
   if (!parsed.ok()) {
@@ -51,7 +51,7 @@ int WorkerMain(const RoleDescription& role, int argc, char** argv) {
   }
   StartLogging(role, *parsed->options);
   ShutdownSignal shutdown;
-  auto server = WorkerServer::Start(*parsed->options, [&shutdown] { shutdown.Trigger(); });
+  auto server = WorkerServer::Start(*parsed->options, make_role, [&shutdown] { shutdown.Trigger(); });
   if (!server.ok()) return Complain(role, server.status(), 1);
   shutdown.MarkReady();
   PrintReady(role, (*server)->info());

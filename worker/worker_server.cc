@@ -13,6 +13,7 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "worker/error_info.h"
+#include "worker/host_kv.h"
 #include "worker/worker_info.h"
 
 namespace sluice::worker {
@@ -73,14 +74,15 @@ engine::EngineOptions ToEngineOptions(const WorkerOptions& options) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerOptions& options,
+                                                                  const RoleFactory& make_role,
                                                                   std::function<void()> on_engine_error) {
-  if (options.role != v1::ROLE_BOTH) {
-    return absl::UnimplementedError("--role: only \"both\" is served by this version; start it with --role both");
-  }
   if (absl::Status status = Pin(options.cpus); !status.ok()) return status;
   std::unique_ptr<WorkerServer> server(new WorkerServer());
   if (absl::Status status = server->OpenEngine(options); !status.ok()) return status;
-  if (absl::Status status = server->Serve(options, std::move(on_engine_error)); !status.ok()) return status;
+  if (absl::Status status = server->MakeRole(options, make_role, std::move(on_engine_error)); !status.ok()) {
+    return status;
+  }
+  if (absl::Status status = server->Serve(options); !status.ok()) return status;
   return server;
 }
 
@@ -103,9 +105,9 @@ absl::Status WorkerServer::OpenEngine(const WorkerOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status WorkerServer::Serve(const WorkerOptions& options, std::function<void()> on_engine_error) {
+absl::Status WorkerServer::MakeRole(const WorkerOptions& options, const RoleFactory& make_role,
+                                    std::function<void()> on_engine_error) {
   EngineLoopOptions loop;
-  loop.core = {info_.incarnation(), absl::Milliseconds(options.lease_ms), file_->config().vocab};
   loop.on_engine_error = [this, notify = std::move(on_engine_error)](const absl::Status& status) {
     {
       absl::MutexLock lock(&mutex_);
@@ -113,28 +115,59 @@ absl::Status WorkerServer::Serve(const WorkerOptions& options, std::function<voi
     }
     notify();
   };
-  loop_ = std::make_unique<EngineLoop>(loop, *port_, board_);
+  loop_ = std::make_unique<EngineLoop>(loop, board_);
+  requests_ = std::make_unique<RequestTable>(absl::Milliseconds(options.lease_ms));
+  auto role = make_role({.options = options,
+                         .info = info_,
+                         .kv = HostKvOf(*engine_),
+                         .engine = *port_,
+                         .requests = *requests_,
+                         .loop = *loop_,
+                         .board = board_,
+                         .report_soon = [this] { ReportSoon(); }});
+  if (!role.ok()) return role.status();
+  role_ = *std::move(role);
+  core_ = std::make_unique<WorkerCore>(CoreOptions{info_.incarnation(), file_->config().vocab}, *port_, *requests_,
+                                       role_->role());
+  return absl::OkStatus();
+}
+
+absl::Status WorkerServer::Serve(const WorkerOptions& options) {
   service_ = std::make_unique<WorkService>(*loop_);
-  auto listening = Listen(options.host, options.port, {service_.get()});
+  std::vector<grpc::Service*> services = role_->services();
+  services.push_back(service_.get());
+  auto listening = Listen(options.host, options.port, services);
   if (!listening.ok()) return listening.status();
   listening_ = *std::move(listening);
   info_.mutable_work()->set_host(options.advertise.empty() ? options.host : options.advertise);
   info_.mutable_work()->set_port(listening_.port);
   *info_.mutable_ranks(0)->mutable_control() = info_.work();
-  loop_->Start();
+  loop_->Start(*core_);
   listening_.server->GetHealthCheckService()->SetServingStatus(kHealthName, true);
 
   RegistrationOptions registration;
   registration.routers = options.routers;
   registration.info = info_;
   registration.on_drain = [this] { loop_->Drain(); };
+  registration.on_peers = [this](std::map<uint64_t, std::string> peers) { role_->SetPeers(std::move(peers)); };
   registration_ = std::make_unique<Registration>(std::move(registration), board_);
   registration_->Start();
+  absl::MutexLock lock(&reporting_mutex_);
+  reporting_ = true;
   return absl::OkStatus();
+}
+
+void WorkerServer::ReportSoon() {
+  absl::MutexLock lock(&reporting_mutex_);
+  if (reporting_) registration_->ReportSoon();
 }
 
 bool WorkerServer::Stop() {
   if (registration_ == nullptr) return true;
+  {
+    absl::MutexLock lock(&reporting_mutex_);
+    reporting_ = false;
+  }
   registration_->BeginLeave(kLeaveTimeout);
   listening_.server->GetHealthCheckService()->SetServingStatus(false);
   const bool stopped = loop_->Stop(MakeError(v1::DRAINING_WORKER, "the worker is shutting down"), kStepTimeout);

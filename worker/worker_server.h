@@ -1,7 +1,9 @@
-// A worker, composed: model, backend, engine, engine loop, Work service, registration.
+// A worker, composed: model, backend, engine, engine loop, role, Work service, registration.
 //
-// Start order: open the model -> backend -> engine -> listen -> announce; nothing is announced that does not serve yet.
-// Stop order: say good-bye to the routers, fail what runs with DRAINING_WORKER, close the streams, end the threads.
+// Start order: open the model -> backend -> engine -> role -> listen -> announce; nothing is announced that does not
+// serve yet. Stop order: say good-bye to the routers, fail what runs with DRAINING_WORKER, close the streams, end the
+// threads. The role's own threads and links are the last to go, when nothing can call them any more; what they still
+// post to the loop is dropped.
 #pragma once
 
 #include <functional>
@@ -20,7 +22,10 @@
 #include "worker/options.h"
 #include "worker/registration.h"
 #include "worker/report_board.h"
+#include "worker/request_table.h"
+#include "worker/role_factory.h"
 #include "worker/work_service.h"
+#include "worker/worker_core.h"
 
 namespace sluice::worker {
 
@@ -28,7 +33,7 @@ class WorkerServer {
  public:
   // `on_engine_error` is called once, on the engine thread; engine_error() is set by then. An error is one line that
   // names the thing and the next step.
-  static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const WorkerOptions& options,
+  static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const WorkerOptions& options, const RoleFactory& make_role,
                                                              std::function<void()> on_engine_error);
   ~WorkerServer();
 
@@ -42,7 +47,10 @@ class WorkerServer {
  private:
   WorkerServer() = default;
   absl::Status OpenEngine(const WorkerOptions& options);
-  absl::Status Serve(const WorkerOptions& options, std::function<void()> on_engine_error);
+  absl::Status MakeRole(const WorkerOptions& options, const RoleFactory& make_role,
+                        std::function<void()> on_engine_error);
+  absl::Status Serve(const WorkerOptions& options);
+  void ReportSoon();
 
   std::unique_ptr<engine::ModelFile> file_;
   std::unique_ptr<kernels::Backend> backend_;
@@ -52,8 +60,14 @@ class WorkerServer {
   ReportBoard board_;
   mutable absl::Mutex mutex_;
   absl::Status engine_error_ ABSL_GUARDED_BY(mutex_);
+  // Whether the role's threads, which live longer than the registration, may use it.
+  absl::Mutex reporting_mutex_;
+  bool reporting_ ABSL_GUARDED_BY(reporting_mutex_) = false;
   // Each uses those above it, and dies before them.
+  std::unique_ptr<RequestTable> requests_;
   std::unique_ptr<EngineLoop> loop_;
+  std::unique_ptr<RoleInstance> role_;
+  std::unique_ptr<WorkerCore> core_;
   std::unique_ptr<WorkService> service_;
   Listening listening_;
   std::unique_ptr<Registration> registration_;

@@ -2,6 +2,7 @@
 // a plain function of the request and the index.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -25,19 +26,22 @@ struct ScriptedEngineOptions {
 
 class ScriptedEngine final : public EnginePort {
  public:
-  explicit ScriptedEngine(const ScriptedEngineOptions& options = {}) : options_(options), free_(options.num_blocks) {}
+  explicit ScriptedEngine(const ScriptedEngineOptions& options = {}) : options_(options) {
+    for (int block = options.num_blocks; block-- > 0;) free_.push_back(block);
+  }
 
   static int32_t TokenAt(const std::vector<int32_t>& prompt, int index) { return (prompt[0] * 31 + index * 7) % 100; }
 
   absl::Status Add(engine::EngineRequest request) override {
     const int64_t tokens = request.num_prompt_tokens + int64_t{request.sampling.max_tokens};
     if (tokens > options_.context) return absl::InvalidArgumentError("sampling.max_tokens: over the context");
-    const int blocks = kernels::BlocksFor(tokens, options_.block_size);
+    const int blocks =
+        kernels::BlocksFor(request.park_after_first ? int64_t(request.tokens.size()) : tokens, options_.block_size);
     if (blocks > options_.num_blocks) return absl::FailedPreconditionError("never fits");
-    if (blocks > free_) return absl::ResourceExhaustedError("no blocks now");
-    free_ -= blocks;
+    if (blocks > int(free_.size())) return absl::ResourceExhaustedError("no blocks now");
     Live& live = live_[request.id];
-    live.blocks = blocks;
+    for (int i = 0; i < blocks; ++i) live.blocks.push_back(TakeBlock());
+    live.scheduled = !request.awaiting_kv;
     live.generated = int(request.tokens.size()) - request.num_prompt_tokens;
     live.request = std::move(request);
     return absl::OkStatus();
@@ -46,33 +50,73 @@ class ScriptedEngine final : public EnginePort {
   bool Cancel(uint64_t id) override {
     auto it = live_.find(id);
     if (it == live_.end()) return false;
-    free_ += it->second.blocks;
+    free_.insert(free_.end(), it->second.blocks.begin(), it->second.blocks.end());
     live_.erase(it);
     return true;
   }
 
-  bool has_work() const override { return !live_.empty(); }
+  bool Park(uint64_t id) override {
+    auto it = live_.find(id);
+    if (it == live_.end()) return false;
+    it->second.scheduled = it->second.request.awaiting_kv = false;
+    return true;
+  }
+
+  absl::Status Activate(uint64_t id, int32_t first_token) override {
+    auto it = live_.find(id);
+    if (it == live_.end()) return absl::NotFoundError("no such request");
+    Live& live = it->second;
+    if (!live.request.awaiting_kv) return absl::FailedPreconditionError("awaits nothing");
+    if (first_token < 0 || first_token >= 100) return absl::InvalidArgumentError("not a token");
+    live.request.awaiting_kv = false;
+    live.scheduled = true;
+    live.computed = int(live.request.tokens.size());
+    ++live.generated;
+    return absl::OkStatus();
+  }
+
+  std::vector<int32_t> BlocksOf(uint64_t id) const override {
+    auto it = live_.find(id);
+    return it == live_.end() ? std::vector<int32_t>() : it->second.blocks;
+  }
+
+  bool has_work() const override {
+    return std::any_of(live_.begin(), live_.end(), [](const auto& live) { return live.second.scheduled; });
+  }
 
   absl::StatusOr<std::vector<engine::TokenOutput>> Step() override {
     if (fail_next_step) return absl::InternalError("the device fell off");
     absl::SleepFor(options_.step_time);
     ++steps_;
     std::vector<engine::TokenOutput> outputs;
+    progress_.clear();
     for (auto& [id, live] : live_) {
-      live.computed += options_.prompt_per_step;
-      if (live.computed >= int(live.request.tokens.size())) outputs.push_back(NextToken(id, live));
+      if (!live.scheduled) continue;
+      const int prompt = int(live.request.tokens.size());
+      live.computed =
+          live.computed >= prompt ? live.computed + 1 : std::min(live.computed + options_.prompt_per_step, prompt);
+      progress_.push_back({id, live.computed});
+      if (live.computed >= prompt) outputs.push_back(NextToken(id, live));
     }
     for (const engine::TokenOutput& output : outputs) {
-      if (output.finish != engine::FinishReason::kNone) Cancel(output.id);
+      if (live_.at(output.id).request.park_after_first) {
+        Park(output.id);
+      } else if (output.finish != engine::FinishReason::kNone) {
+        Cancel(output.id);
+      }
     }
     return outputs;
   }
 
+  const std::vector<engine::SequenceProgress>& progress() const override { return progress_; }
+
   engine::EngineStats stats() const override {
     engine::EngineStats stats;
     stats.blocks_total = options_.num_blocks;
-    stats.blocks_free = free_;
-    for (const auto& [id, live] : live_) ++(live.computed > 0 ? stats.running : stats.waiting);
+    stats.blocks_free = int(free_.size());
+    for (const auto& [id, live] : live_) {
+      if (live.scheduled) ++(live.computed > 0 ? stats.running : stats.waiting);
+    }
     stats.steps = steps_;
     return stats;
   }
@@ -82,10 +126,17 @@ class ScriptedEngine final : public EnginePort {
  private:
   struct Live {
     engine::EngineRequest request;
-    int blocks = 0;
+    std::vector<int32_t> blocks;
+    bool scheduled = true;
     int computed = 0;
     int generated = 0;
   };
+
+  int32_t TakeBlock() {
+    const int32_t block = free_.back();
+    free_.pop_back();
+    return block;
+  }
 
   engine::TokenOutput NextToken(uint64_t id, Live& live) {
     engine::TokenOutput output;
@@ -105,7 +156,8 @@ class ScriptedEngine final : public EnginePort {
   }
 
   const ScriptedEngineOptions options_;
-  int free_;
+  std::vector<int32_t> free_;
+  std::vector<engine::SequenceProgress> progress_;
   uint64_t steps_ = 0;
   std::map<uint64_t, Live> live_;
 };

@@ -1,4 +1,4 @@
-// The decode role: what sluice_decode offers on its command line.
+// What sluice_decode offers on its command line.
 #pragma once
 
 #include "worker/options.h"

@@ -1,0 +1,16 @@
+#include "prefill_worker/describe.h"
+
+namespace sluice::prefill_worker {
+
+worker::RoleDescription Describe() {
+  return {.program = "sluice_prefill",
+          .summary =
+              "Computes prompts: streams their KV to decode workers and their first tokens to the routers it "
+              "announces itself to.",
+          .roles = {"prefill"},
+          // Finished chunks are on their way while the next one is computed: what is left for the end is one chunk.
+          .max_step_tokens = 256,
+          .takes_faults = true};
+}
+
+}  // namespace sluice::prefill_worker

@@ -1,0 +1,143 @@
+#include "prefill_worker/prefill_role.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/kv_layout.h"
+#include "kvtransfer/error_info.h"
+#include "worker/error_info.h"
+
+namespace sluice::prefill_worker {
+
+using worker::MakeError;
+
+PrefillRole::PrefillRole(int block_size, worker::EnginePort& engine, worker::RequestTable& requests, KvOutbox& outbox)
+    : block_size_(block_size), engine_(engine), requests_(requests), outbox_(outbox) {}
+
+std::optional<v1::ErrorInfo> PrefillRole::Admit(uint64_t, const v1::Reserve&, engine::EngineRequest,
+                                                v1::LeaseGranted&) {
+  return MakeError(v1::INCOMPATIBLE, "this is a prefill worker: send Reserve to a decode worker");
+}
+
+std::optional<v1::ErrorInfo> PrefillRole::Admit(uint64_t id, const v1::Prefill& prefill,
+                                                engine::EngineRequest request) {
+  if (auto error = CheckHandOver(prefill, request)) return error;
+  Job job;
+  job.tokens = int(request.tokens.size());
+  job.sent_blocks = prefill.decode_prefix_tokens() / block_size_;
+  request.park_after_first = prefill.has_lease();
+  if (absl::Status added = engine_.Add(std::move(request)); !added.ok()) return worker::ErrorOfRefusedAdd(added);
+  if (prefill.has_lease()) {
+    job.transfer = TransferId{prefill.lease().decode_incarnation(), prefill.lease().lease_id()};
+    by_transfer_[*job.transfer] = id;
+    outbox_.Open(*job.transfer, prefill.key(), engine_.BlocksOf(id));
+  }
+  jobs_[id] = job;
+  return std::nullopt;
+}
+
+std::optional<v1::ErrorInfo> PrefillRole::CheckHandOver(const v1::Prefill& prefill,
+                                                        const engine::EngineRequest& request) const {
+  const int generated = int(request.tokens.size()) - request.num_prompt_tokens;
+  if (!prefill.has_lease()) {
+    if (request.sampling.max_tokens - generated <= 1) return std::nullopt;
+    return MakeError(v1::INVALID_REQUEST, "lease: is missing; only an answer of one token needs none");
+  }
+  const TransferId transfer{prefill.lease().decode_incarnation(), prefill.lease().lease_id()};
+  if (by_transfer_.contains(transfer)) {
+    return MakeError(v1::INVALID_REQUEST, absl::StrCat("lease: ", transfer.lease_id, " is in use already"));
+  }
+  const int prefix = prefill.decode_prefix_tokens();
+  if (prefix < 0 || prefix >= int(request.tokens.size()) || prefix % block_size_ != 0) {
+    return MakeError(v1::INVALID_REQUEST,
+                     absl::StrCat("decode_prefix_tokens: ", prefix, " is not a number of whole blocks of ", block_size_,
+                                  " tokens that leaves something of the ", request.tokens.size(), " tokens"));
+  }
+  return std::nullopt;
+}
+
+void PrefillRole::OnStep(const std::vector<engine::TokenOutput>& outputs,
+                         const std::vector<engine::SequenceProgress>& progress, absl::Time now) {
+  for (const engine::SequenceProgress& p : progress) {
+    SendBlocks(jobs_.at(p.id), p.computed);
+    requests_.AddProgress(p.id, "prefill_chunk", now, p.computed);
+  }
+  for (const engine::TokenOutput& output : outputs) OnFirstToken(output, now);
+}
+
+// Whole blocks, and with the last token the last, partial one.
+void PrefillRole::SendBlocks(Job& job, int computed) {
+  if (!job.transfer) return;
+  const int ready = computed == job.tokens ? kernels::BlocksFor(computed, block_size_) : computed / block_size_;
+  if (ready <= job.sent_blocks) return;
+  outbox_.AddBlocks(*job.transfer, job.sent_blocks, ready);
+  job.sent_blocks = ready;
+}
+
+void PrefillRole::OnFirstToken(const engine::TokenOutput& output, absl::Time now) {
+  const uint64_t id = output.id;
+  Job& job = jobs_.at(id);
+  requests_.AddToken(output);
+  requests_.AddProgress(id, "first_token", now);
+  const bool over = output.finish != engine::FinishReason::kNone;
+  if (over) requests_.AddFinished(id, output.choice, output.finish);
+  if (!job.transfer) {
+    jobs_.erase(id);
+    return requests_.EndNow(id, std::nullopt);
+  }
+  if (over) {
+    outbox_.Cancel(*job.transfer, kvtransfer::FromErrorInfo(
+                                      MakeError(v1::CANCELLED_BY_CLIENT, "the answer was over with its first token")));
+    job.state = State::kLeaving;
+    return requests_.EndLater(id, std::nullopt);
+  }
+  v1::Commit commit;
+  commit.set_computed_tokens(job.tokens);
+  v1::FirstToken& first = *commit.add_first_tokens();
+  first.set_choice(output.choice);
+  first.set_token_id(output.sampled.token);
+  job.state = State::kHandingOver;
+  job.computed_at = now;
+  outbox_.Commit(*job.transfer, std::move(commit));
+}
+
+bool PrefillRole::Stop(uint64_t id, const v1::ErrorInfo& why) {
+  Job& job = jobs_.at(id);
+  if (!job.transfer) {
+    Drop(id);
+    return true;
+  }
+  if (job.state != State::kLeaving) {
+    engine_.Park(id);
+    outbox_.Cancel(*job.transfer, kvtransfer::FromErrorInfo(why));
+    job.state = State::kLeaving;
+  }
+  return false;
+}
+
+void PrefillRole::OnAcked(TransferId transfer, int64_t bytes, absl::Time at) {
+  const auto it = by_transfer_.find(transfer);
+  if (it == by_transfer_.end() || jobs_.at(it->second).state == State::kLeaving) return;
+  requests_.UpdateProgress(it->second, "piece_acked", at, bytes);
+}
+
+void PrefillRole::OnTransferEnd(TransferId transfer, const kvtransfer::Sender::End& end, absl::Time at) {
+  const auto it = by_transfer_.find(transfer);
+  if (it == by_transfer_.end()) return;
+  const uint64_t id = it->second;
+  const Job job = jobs_.at(id);
+  Drop(id);
+  if (job.state == State::kLeaving) return requests_.Ended(id);
+  if (!end.status.ok()) return requests_.EndNow(id, worker::ErrorOfTransfer(end.status));
+  requests_.AddProgress(id, "transfer_done", at, absl::ToInt64Microseconds(at - job.computed_at));
+  requests_.EndNow(id, std::nullopt);
+}
+
+void PrefillRole::Drop(uint64_t id) {
+  engine_.Cancel(id);
+  const Job& job = jobs_.at(id);
+  if (job.transfer) by_transfer_.erase(*job.transfer);
+  jobs_.erase(id);
+}
+
+}  // namespace sluice::prefill_worker

@@ -1,0 +1,70 @@
+// The prefill role: computes prompts, streams finished blocks to the decode worker that holds the lease, yields the
+// first token and hands the rest over. Pure: no threads, gRPC or clock.
+//
+//   Prefill --> computing --first token--> handing over --transfer end OK--> over (progress entry `transfer_done`)
+//                   |                           |  \--transfer end, error--> Failed
+//                   |--the answer is over with its first token--> Finished, leaving
+//                   `--stopped--> leaving --transfer end--> its blocks are free
+//   Prefill without a lease --> one token, Finished
+//
+// Promises: a block is sent only when its KV is final; the Commit follows the last block and the first token; a block
+// is freed only after the transfer's end.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "kvtransfer/sender.h"
+#include "prefill_worker/kv_outbox.h"
+#include "worker/engine_port.h"
+#include "worker/request_table.h"
+#include "worker/role.h"
+
+namespace sluice::prefill_worker {
+
+class PrefillRole final : public worker::Role {
+ public:
+  // All outlive the role.
+  PrefillRole(int block_size, worker::EnginePort& engine, worker::RequestTable& requests, KvOutbox& outbox);
+
+  std::optional<v1::ErrorInfo> Admit(uint64_t id, const v1::Reserve& reserve, engine::EngineRequest request,
+                                     v1::LeaseGranted& granted) override;
+  std::optional<v1::ErrorInfo> Admit(uint64_t id, const v1::Prefill& prefill, engine::EngineRequest request) override;
+  void OnStep(const std::vector<engine::TokenOutput>& outputs, const std::vector<engine::SequenceProgress>& progress,
+              absl::Time now) override;
+  bool Stop(uint64_t id, const v1::ErrorInfo& why) override;
+
+  // The decode worker has this much of the transfer.
+  void OnAcked(TransferId transfer, int64_t bytes, absl::Time at);
+
+  // The end that KvOutbox::Open promised.
+  void OnTransferEnd(TransferId transfer, const kvtransfer::Sender::End& end, absl::Time at);
+
+ private:
+  enum class State { kComputing, kHandingOver, kLeaving };
+  struct Job {
+    State state = State::kComputing;
+    std::optional<TransferId> transfer;
+    int tokens = 0;       // to compute
+    int sent_blocks = 0;  // of the list; those that the decode worker has already count as sent
+    absl::Time computed_at;
+  };
+
+  std::optional<v1::ErrorInfo> CheckHandOver(const v1::Prefill& prefill, const engine::EngineRequest& request) const;
+  void SendBlocks(Job& job, int computed);
+  void OnFirstToken(const engine::TokenOutput& output, absl::Time now);
+  void Drop(uint64_t id);  // frees the blocks
+
+  const int block_size_;
+  worker::EnginePort& engine_;
+  worker::RequestTable& requests_;
+  KvOutbox& outbox_;
+  std::unordered_map<uint64_t, Job> jobs_;
+  std::map<TransferId, uint64_t> by_transfer_;
+};
+
+}  // namespace sluice::prefill_worker
