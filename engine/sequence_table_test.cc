@@ -102,5 +102,45 @@ TEST(SequenceTable, MalformedRequestsNameTheFieldAndChangeNothing) {
   }
 }
 
+TEST(SequenceTable, AParkingSequenceHoldsTheBlocksOfItsTokens) {
+  SequenceTable table(kLimits, {});
+  EngineRequest r = Request(1, 8, 30);
+  r.park_after_first = true;
+  ASSERT_TRUE(table.Add(r).ok());
+  EXPECT_EQ(table.blocks().free(), 8);
+  EXPECT_FALSE(table.scheduler().empty());
+  table.Settle(1, /*over=*/true);
+  EXPECT_TRUE(table.scheduler().empty());
+  EXPECT_EQ(table.blocks().free(), 8) << "it parks where another would be removed";
+  EXPECT_TRUE(table.Remove(1));
+  EXPECT_EQ(table.blocks().free(), 10);
+  EXPECT_FALSE(table.Park(1));
+}
+
+TEST(SequenceTable, AnAwaitingSequenceIsScheduledOnceItIsActivated) {
+  SequenceTable table(kLimits, {});
+  EngineRequest r = Request(1, 8, 5);
+  r.awaiting_kv = true;
+  ASSERT_TRUE(table.Add(r).ok());
+  EXPECT_EQ(table.blocks().free(), 6);
+  EXPECT_TRUE(table.scheduler().empty());
+  EXPECT_EQ(table.Activate(1, 20).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(table.Activate(1, -1).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(table.Activate(2, 3).code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(table.scheduler().empty());
+  ASSERT_TRUE(table.Activate(1, 7).ok());
+  const StepPlan plan = table.scheduler().Plan();
+  ASSERT_EQ(plan.size(), 1u);
+  EXPECT_EQ(plan[0].begin, 8);
+  EXPECT_EQ(plan[0].count, 1);
+  EXPECT_EQ(plan[0].sequence->tokens.back(), 7);
+  EXPECT_EQ(plan[0].sequence->generated(), 1);
+  table.Settle(1, /*over=*/false);
+  EXPECT_FALSE(table.empty());
+  table.Settle(1, /*over=*/true);
+  EXPECT_TRUE(table.empty());
+  EXPECT_EQ(table.blocks().free(), 10);
+}
+
 }  // namespace
 }  // namespace sluice::engine
