@@ -10,6 +10,7 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "engine/files/model_file.h"
 #include "engine/text/tokenizer.h"
@@ -39,6 +40,8 @@ ServerOptions MakeServerOptions(const Options& options, const engine::ModelFile&
   ServerOptions server;
   server.host = options.host;
   server.grpc_port = options.grpc_port;
+  server.http.host = options.http_host.empty() ? options.host : options.http_host;
+  server.http.port = options.http_port;
   server.links.router_incarnation = incarnation;
   server.core.router_incarnation = incarnation;
   server.core.seed = incarnation;
@@ -65,13 +68,15 @@ int Serve(const Options& options) {
   if (!file.ok()) return Fail(file.status());
   absl::StatusOr<std::unique_ptr<engine::Tokenizer>> tokenizer = engine::Tokenizer::Create((*file)->tokenizer());
   if (!tokenizer.ok()) return Fail(tokenizer.status());
-  const ServedModel model = Describe(**file, **tokenizer, options.model);
-  absl::StatusOr<std::unique_ptr<RouterServer>> server =
-      RouterServer::Start(MakeServerOptions(options, **file, model), model);
+  const ServedModel model = Describe(**file, **tokenizer, options.model, options.served_model_name);
+  const ServerOptions server_options = MakeServerOptions(options, **file, model);
+  absl::StatusOr<std::unique_ptr<RouterServer>> server = RouterServer::Start(server_options, model);
   if (!server.ok()) return Fail(server.status());
 
-  std::printf("sluice_router ready: grpc=%s:%d pid=%d model=\"%s\"\n", options.host.c_str(), (*server)->port(),
-              int(getpid()), model.name.c_str());
+  const int http_port = (*server)->http_port();
+  const std::string http = http_port < 0 ? "off" : absl::StrCat(server_options.http.host, ":", http_port);
+  std::printf("sluice_router ready: grpc=%s:%d http=%s pid=%d model=\"%s\"\n", options.host.c_str(), (*server)->port(),
+              http.c_str(), int(getpid()), model.name.c_str());
   std::fflush(stdout);
 
   int signal = 0;

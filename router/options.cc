@@ -6,19 +6,28 @@ namespace sluice::router {
 
 std::unique_ptr<CLI::App> MakeParser(Options& options) {
   auto app = std::make_unique<CLI::App>(
-      "The router of a Sluice cluster: takes requests over gRPC, queues them, and lets workers compute them.\n\n"
+      "The router of a Sluice cluster: takes requests over gRPC and HTTP, queues them, and lets workers compute "
+      "them.\n\n"
       "It reads the model file for its vocabulary and its limits only; workers of the same model announce themselves:\n"
       "  sluice_router --model model.gguf --grpc-port 50051\n"
       "  sluice_decode --model model.gguf --role both --router 127.0.0.1:50051\n"
       "  sluice generate --router 127.0.0.1:50051 \"Once upon a time\"\n\n"
-      "When it is ready it prints one line: sluice_router ready: grpc=HOST:PORT pid=N model=\"NAME\".\n"
+      "When it is ready it prints one line: sluice_router ready: grpc=HOST:PORT http=HOST:PORT pid=N model=\"NAME\".\n"
       "SIGTERM ends running streams with UNAVAILABLE and exits with 0 within 2 s.",
       "sluice_router");
   app->add_option("--model", options.model, "Model file (GGUF); workers must serve the same one")->required();
   app->add_option("--host", options.host, "Address to listen on; 0.0.0.0 for all")->capture_default_str();
-  app->add_option("--grpc-port", options.grpc_port, "Port to listen on; 0 takes a free one (see the ready line)")
+  app->add_option("--grpc-port", options.grpc_port, "Port of the gRPC API; 0 takes a free one (see the ready line)")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
+  app->add_option("--http-host", options.http_host,
+                  "Address of the HTTP API (OpenAI's /v1/completions); default: --host");
+  app->add_option("--http-port", options.http_port, "Port of the HTTP API; 0 takes a free one, -1 turns it off")
+      ->check(CLI::Range(-1, 65535))
+      ->capture_default_str();
+  app->add_option(
+      "--served-model-name", options.served_model_name,
+      "What answers call the model; default: the name in its file. Requests may use either, and the file's");
   app->add_option("--queue-limit", options.queue_limit,
                   "Requests that may wait; more are refused with RESOURCE_EXHAUSTED")
       ->check(CLI::Range(1, 1000000))

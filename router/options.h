@@ -10,8 +10,11 @@ namespace sluice::router {
 
 struct Options {
   std::string model;
+  std::string served_model_name;  // empty: the name in the file
   std::string host = "127.0.0.1";
   int grpc_port = 50051;
+  std::string http_host;  // empty: host
+  int http_port = 8000;   // -1: no HTTP
   int queue_limit = 1024;
   int lease_ms = 10000;
   int heartbeat_ms = 1000;

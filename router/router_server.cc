@@ -92,6 +92,7 @@ struct RouterServer::Impl {
   void Do(const PoolChanged& a) {
     calls.SetTokenCapacity(a.token_capacity);
     SetServing(a.serving);
+    if (http != nullptr) http->SetReady(a.serving);
   }
   void Do(const Note& a) {
     if (a.debug) {
@@ -117,6 +118,7 @@ struct RouterServer::Impl {
   GenerateService generate;
   ClusterService cluster;
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<HttpFront> http;
   int port = 0;
   bool down = false;
 };
@@ -140,6 +142,11 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const ServerOp
                         address, WhyNotListening(options.host, options.grpc_port)));
   }
   impl->SetServing(false);
+  if (options.http.port >= 0) {
+    auto http = HttpFront::Start(options.http, &impl->calls);
+    if (!http.ok()) return http.status();
+    impl->http = *std::move(http);
+  }
   impl->loop.Start();
   return std::unique_ptr<RouterServer>(new RouterServer(std::move(impl)));
 }
@@ -154,6 +161,10 @@ int RouterServer::port() const {
   return impl_->port;
 }
 
+int RouterServer::http_port() const {
+  return impl_->http == nullptr ? -1 : impl_->http->port();
+}
+
 RouterCore::Sizes RouterServer::sizes() {
   RouterCore::Sizes sizes;
   impl_->loop.Ask([&sizes](const RouterCore& core) { sizes = core.sizes(); });
@@ -166,7 +177,10 @@ void RouterServer::Shutdown() {
   impl_->loop.Post(sluice::router::Shutdown{});
   impl_->loop.Barrier();
   // The statuses of the calls are on their way; what is still open after a second is cut off.
+  const absl::Time end = MonotonicNow() + absl::Seconds(1);
+  if (impl_->http != nullptr) impl_->http->Drain();
   impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  if (impl_->http != nullptr) impl_->http->Stop(end - MonotonicNow());
   impl_->links.CloseAll();
   impl_->loop.Stop();
 }

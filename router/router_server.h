@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "router/core.h"
 #include "router/generate_call.h"
+#include "router/http_front.h"
 #include "router/validate.h"
 #include "router/worker_link.h"
 
@@ -20,6 +21,7 @@ struct ServerOptions {
   CoreOptions core;
   LinkOptions links;
   CallLimits calls;
+  HttpOptions http;
 };
 
 class RouterServer {
@@ -29,8 +31,9 @@ class RouterServer {
   static absl::StatusOr<std::unique_ptr<RouterServer>> Start(const ServerOptions& options, ServedModel model);
   ~RouterServer();  // shuts down
 
-  int port() const;
-  void Shutdown();  // idempotent
+  int port() const;       // of gRPC
+  int http_port() const;  // -1 without HTTP
+  void Shutdown();        // idempotent
 
   RouterCore::Sizes sizes();  // for tests: what the core's tables hold
 

@@ -233,11 +233,14 @@ absl::Status FillRest(const pb::GenerateRequest& request, ValidRequest& valid) {
 
 }  // namespace
 
-ServedModel Describe(const engine::ModelFile& file, const engine::Tokenizer& tokenizer, const std::string& path) {
+ServedModel Describe(const engine::ModelFile& file, const engine::Tokenizer& tokenizer, const std::string& path,
+                     const std::string& served_name) {
   ServedModel model;
   const std::string base = path.substr(path.find_last_of('/') + 1);
-  model.name = file.config().name.empty() ? base : file.config().name;
-  model.aliases = {path, base};
+  const std::string own_name = file.config().name.empty() ? base : file.config().name;
+  model.name = served_name.empty() ? own_name : served_name;
+  model.aliases = {own_name, path, base, base.substr(0, base.rfind('.'))};
+  model.root = path;
   model.context_length = file.config().context_length;
   model.vocab = file.config().vocab;
   model.eos_ids = file.tokenizer().eog_ids;

@@ -23,6 +23,7 @@ namespace pb = ::sluice::v1;
 struct ServedModel {
   std::string name;                  // as responses call it
   std::vector<std::string> aliases;  // further names that requests may use
+  std::string root;                  // where it comes from, as it was typed
   int context_length = 0;
   int vocab = 0;
   std::vector<int32_t> eos_ids;
@@ -30,8 +31,10 @@ struct ServedModel {
   const engine::Tokenizer* tokenizer = nullptr;
 };
 
-// `aliases`: the path and the file name, so that what was typed for --model works here too.
-ServedModel Describe(const engine::ModelFile& file, const engine::Tokenizer& tokenizer, const std::string& path);
+// The name is `served_name`, else the one in the file. `aliases`: that one, the path and the file name with and without
+// its ending, so that what was typed for --model works here too.
+ServedModel Describe(const engine::ModelFile& file, const engine::Tokenizer& tokenizer, const std::string& path,
+                     const std::string& served_name = "");
 
 struct ValidRequest {
   std::string request_id;

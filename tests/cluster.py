@@ -129,8 +129,8 @@ class Cluster:
         return self.folder / f"{self._started:02}-{name}.log"
 
     def start_router(self, port=0):
-        self.router = Server([BUILD / "sluice_router", "--model", self.model, "--grpc-port", port, *self.router_flags],
-                             self._log("router")).wait_ready()
+        self.router = Server([BUILD / "sluice_router", "--model", self.model, "--grpc-port", port, "--http-port", 0,
+                              *self.router_flags], self._log("router")).wait_ready()
         self.port = int(self.router.fields["grpc"].rsplit(":", 1)[1])
         if self.client:
             self.client.close()

@@ -1,0 +1,34 @@
+// The heads of HTTP messages: what an answer keeps of its request's, and the bytes of its own. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace sluice::router {
+
+struct HttpHead {
+  bool http10 = false;
+  bool keep_alive = false;
+  bool is_head = false;    // a HEAD request: its answer has no body
+  std::string request_id;  // empty: not known yet
+};
+
+using HttpFields = std::vector<std::pair<std::string, std::string>>;
+
+// Status line and headers, up to and with the empty line. Names and values must be fit for HTTP.
+std::string HeadBytes(const HttpHead& request, int code, const std::string& content_type, const HttpFields& more);
+
+// The path of a request's target in origin or absolute form, without its query.
+std::string_view PathOf(std::string_view target);
+
+// Printable ASCII without spaces, 1 to 256 characters.
+bool IsRequestId(std::string_view id);
+
+// For Retry-After: whole seconds, at least 1.
+std::string RetryAfterSeconds(absl::Duration retry_after);
+
+}  // namespace sluice::router
