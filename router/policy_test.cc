@@ -69,6 +69,37 @@ TEST(LoadModelTest, ARefusalHoldsBackUntilSomethingChanges) {
   EXPECT_EQ(load.blocks_free(), 50);
 }
 
+TEST(LoadModelTest, APrefillWorkersBacklogFollowsItsProgress) {
+  pb::WorkerInfo info = Info(100);
+  info.set_role(pb::ROLE_PREFILL);
+  WorkerLoad load(info);
+  load.Dispatched({"a", 1}, {100, 0});  // 7 blocks
+  load.Dispatched({"b", 1}, {50, 0});   // 4 blocks
+  EXPECT_EQ(load.prompt_backlog(), 150);
+  EXPECT_EQ(load.blocks_free(), 89);
+  load.Computed({"a", 1}, 64);
+  load.Computed({"a", 1}, 16);  // late
+  load.Computed({"c", 1}, 16);  // unknown
+  EXPECT_EQ(load.prompt_backlog(), 86);
+  load.Report(Report(93, 66));  // it has not heard of b yet
+  EXPECT_EQ(load.prompt_backlog(), 86);
+  EXPECT_EQ(load.blocks_free(), 89);
+  load.Report(Report(80, 116));
+  EXPECT_EQ(load.prompt_backlog(), 116) << "somebody else gave it 30";
+  load.Ended({"a", 1});
+  EXPECT_EQ(load.prompt_backlog(), 80);
+}
+
+TEST(LoadModelTest, ADecodeWorkerHasNoPrompts) {
+  pb::WorkerInfo info = Info(100);
+  info.set_role(pb::ROLE_DECODE);
+  WorkerLoad load(info);
+  load.Dispatched({"a", 1}, {100, 20});
+  EXPECT_EQ(load.prompt_backlog(), 0);
+  EXPECT_EQ(load.answer_tokens(), 20);
+  EXPECT_EQ(load.blocks_free(), 92);
+}
+
 Pools Both(std::vector<Candidate> both) {
   Pools pools;
   pools.both = std::move(both);

@@ -49,13 +49,9 @@ void FakeWorker::SetScript(const FakeScript& script) {
   script_ = script;
 }
 
-void FakeWorker::Announce(int router_port) {
-  auto stub = pb::Registry::NewStub(
-      grpc::CreateChannel(absl::StrCat("127.0.0.1:", router_port), grpc::InsecureChannelCredentials()));
-  auto stream = stub->Announce(&announce_context_);
-  pb::Announcement announcement;
-  pb::WorkerInfo& info = *announcement.mutable_info();
-  info.set_role(pb::ROLE_BOTH);
+pb::WorkerInfo FakeWorker::Info() const {
+  pb::WorkerInfo info;
+  info.set_role(options_.role);
   info.set_incarnation(options_.incarnation);
   info.set_model("tiny");
   info.mutable_fingerprint()->set_model_hash(options_.model_hash);
@@ -65,11 +61,42 @@ void FakeWorker::Announce(int router_port) {
   info.mutable_work()->set_port(port_);
   info.set_blocks_total(options_.blocks);
   info.set_max_running(options_.max_running);
+  return info;
+}
+
+pb::WorkerReport FakeWorker::Report(uint64_t sequence) const {
+  pb::WorkerReport report;
+  report.set_sequence(sequence);
+  report.set_blocks_free(options_.blocks);
+  absl::MutexLock lock(&mutex_);
+  for (uint64_t peer : peers_) {
+    pb::PairStatus& pair = *report.add_pairs();
+    pair.set_decode_incarnation(peer);
+    pair.set_up(options_.fits);
+    if (!options_.fits) pair.mutable_refused()->set_message("scripted misfit");
+  }
+  return report;
+}
+
+void FakeWorker::Announce(int router_port) {
+  auto stub = pb::Registry::NewStub(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", router_port), grpc::InsecureChannelCredentials()));
+  auto stream = stub->Announce(&announce_context_);
+  pb::Announcement announcement;
+  *announcement.mutable_info() = Info();
   bool open = stream->Write(announcement);
+  std::thread reader([this, &stream] {
+    pb::AnnounceReply reply;
+    while (stream->Read(&reply)) {
+      if (!reply.peers_valid()) continue;
+      absl::MutexLock lock(&mutex_);
+      peers_.clear();
+      for (const pb::DecodePeer& peer : reply.decode_peers()) peers_.push_back(peer.incarnation());
+    }
+  });
   for (uint64_t sequence = 1; open && !stopping_; ++sequence) {
     announcement.Clear();
-    announcement.mutable_report()->set_sequence(sequence);
-    announcement.mutable_report()->set_blocks_free(options_.blocks);
+    *announcement.mutable_report() = Report(sequence);
     open = stream->Write(announcement);
     for (int i = 0; i < 20 && !stopping_; ++i) absl::SleepFor(absl::Milliseconds(5));
   }
@@ -79,9 +106,7 @@ void FakeWorker::Announce(int router_port) {
     stream->Write(announcement);
     stream->WritesDone();
   }
-  pb::AnnounceReply reply;
-  while (stream->Read(&reply)) {
-  }
+  reader.join();
   const absl::Status status = FromGrpc(stream->Finish());
   absl::MutexLock lock(&mutex_);
   announced_ = status;
@@ -117,6 +142,12 @@ void FakeWorker::OnMessage(const pb::RouterMessage& message, Stream* stream) {
   if (message.has_reserve()) {
     ++reserves_;
     OnReserve(message.reserve(), out);
+  } else if (message.has_prefill()) {
+    ++prefills_;
+    OnPrefill(message.prefill(), out);
+  } else if (message.has_release()) {
+    ++releases_;
+    jobs_.erase(message.release().key().request_id());
   } else if (message.has_cancel()) {
     ++cancels_;
     if (jobs_.erase(message.cancel().key().request_id()) > 0) {
@@ -129,30 +160,55 @@ void FakeWorker::OnMessage(const pb::RouterMessage& message, Stream* stream) {
   if (out.events_size() > 0) stream->Write(out);
 }
 
+bool FakeWorker::Refuses(const pb::RequestKey& key, pb::WorkerMessage& out) {
+  if (script_.refuse == pb::ERROR_REASON_UNSPECIFIED) return false;
+  pb::WorkerEvent& event = *out.add_events();
+  *event.mutable_key() = key;
+  event.mutable_refused()->mutable_error()->set_reason(script_.refuse);
+  event.mutable_refused()->mutable_error()->set_message("scripted");
+  return true;
+}
+
 void FakeWorker::OnReserve(const pb::Reserve& reserve, pb::WorkerMessage& out) {
+  Job job{.key = reserve.key(), .script = script_};
+  job.max_tokens = reserve.sequence().sampling().max_tokens();
+  job.start = absl::Now() + script_.delay;
   if (script_.answer_reserve) {
+    if (Refuses(reserve.key(), out)) return;
+    job.lease = next_lease_++;
     pb::WorkerEvent& event = *out.add_events();
     *event.mutable_key() = reserve.key();
-    if (script_.refuse != pb::ERROR_REASON_UNSPECIFIED) {
-      event.mutable_refused()->mutable_error()->set_reason(script_.refuse);
-      event.mutable_refused()->mutable_error()->set_message("scripted");
-      return;
-    }
-    event.mutable_lease_granted()->set_lease_id(next_lease_++);
+    event.mutable_lease_granted()->set_lease_id(job.lease);
     event.mutable_lease_granted()->set_lease_ms(10000);
+  } else {
+    job.start = absl::InfiniteFuture();
   }
-  Job job{reserve.key(), script_, 0, reserve.sequence().sampling().max_tokens()};
-  if (!script_.answer_reserve) job.script.tokens = 0;
+  job.awaits_kv = !reserve.compute_prompt();
+  job.next = job.awaits_kv ? 1 : 0;
   jobs_[reserve.key().request_id()] = std::move(job);
+}
+
+void FakeWorker::OnPrefill(const pb::Prefill& prefill, pb::WorkerMessage& out) {
+  if (Refuses(prefill.key(), out)) return;
+  Job job{.key = prefill.key(), .script = script_};
+  job.max_tokens = 1;
+  job.start = absl::Now() + script_.delay;
+  job.hands_over = prefill.has_lease() && !script_.stop_at_first;
+  jobs_[prefill.key().request_id()] = std::move(job);
 }
 
 // True when the job is over.
 bool FakeWorker::Step(Job& job, pb::WorkerMessage& out) {
-  const int end = std::min({job.next + job.script.tokens_per_message, job.script.tokens, job.max_tokens});
-  if (job.next < end) {
+  if (absl::Now() < job.start) return false;
+  const auto say = [&]() -> pb::WorkerEvent& {
     pb::WorkerEvent& event = *out.add_events();
     *event.mutable_key() = job.key;
-    pb::Tokens& tokens = *event.mutable_tokens();
+    return event;
+  };
+  const int end = std::min({job.next + job.script.tokens_per_message, job.script.tokens, job.max_tokens});
+  if (job.next < end) {
+    if (std::exchange(job.awaits_kv, false)) say().mutable_committed()->set_lease_id(job.lease);
+    pb::Tokens& tokens = *say().mutable_tokens();
     tokens.set_first_index(job.next);
     for (; job.next < end; ++job.next) {
       tokens.add_token_ids(job.script.ids[size_t(job.next) % job.script.ids.size()]);
@@ -163,14 +219,16 @@ bool FakeWorker::Step(Job& job, pb::WorkerMessage& out) {
   }
   const bool failed = job.next >= job.script.tokens && job.script.fail_after != absl::StatusCode::kOk;
   if (!failed && job.next < job.max_tokens) return false;
-  pb::WorkerEvent& event = *out.add_events();
-  *event.mutable_key() = job.key;
   if (failed) {
-    event.mutable_failed()->mutable_error()->set_code(int(job.script.fail_after));
-    event.mutable_failed()->mutable_error()->set_message("scripted");
+    pb::ErrorInfo& error = *say().mutable_failed()->mutable_error();
+    error.set_code(int(job.script.fail_after));
+    error.set_message("scripted");
+  } else if (job.hands_over) {
+    say().mutable_progress()->add_events()->set_name("transfer_done");
   } else {
-    event.mutable_finished()->set_last(true);
-    event.mutable_finished()->set_reason(pb::FINISH_REASON_LENGTH);
+    pb::Finished& finished = *say().mutable_finished();
+    finished.set_last(true);
+    finished.set_reason(job.script.stop_at_first ? pb::FINISH_REASON_STOP : pb::FINISH_REASON_LENGTH);
   }
   return true;
 }
