@@ -87,7 +87,7 @@ recorded_pid() { # FILE
 
 recorded_pids() { # STATE_DIR: those that live, workers first
   local file
-  for file in "$1"/run/both-*.pid "$1"/run/router.pid; do
+  for file in "$1"/run/{prefill,decode,both}-*.pid "$1"/run/router.pid; do
     recorded_pid "$file" || true
   done
 }
@@ -97,5 +97,5 @@ port_is_taken() { # PORT
 }
 
 is_number() { # TEXT LEAST MOST
-  [[ $1 =~ ^[0-9]{1,9}$ ]] && ((10#$1 >= $2 && 10#$1 <= $3))
+  [[ $1 =~ ^(0|[1-9][0-9]{0,8})$ ]] && (($1 >= $2 && $1 <= $3))
 }

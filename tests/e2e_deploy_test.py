@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 import unittest
 
 from cluster import BUILD, ROOT, tiny_model
@@ -34,6 +35,8 @@ class DeployTest(unittest.TestCase):
     def up(self, name, *arguments, **env):
         state_dir = self.folder / name
         self.addCleanup(lambda: run("down", "--state-dir", state_dir))
+        if not {"--prefill", "--decode", "--both"} & set(map(str, arguments)):
+            arguments = ("--both", 1, *arguments)
         return run("up", "--no-setup", "--model", self.model, "--grpc-port", 0, "--threads", 1, "--state-dir",
                    state_dir, *arguments, **env)
 
@@ -110,6 +113,38 @@ class DeployTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("tiny.gguf", done.stderr)
 
+    def workers(self, name):
+        """Live workers as the router sees them: their roles, sorted."""
+        done = run("status", "--json", "--state-dir", self.folder / name)
+        self.assertEqual(done.returncode, 0, done)
+        return sorted(w["role"] for w in json.loads(done.stdout)["workers"] if w["state"] == "active")
+
+    def wait_for_workers(self, name, roles):
+        deadline = time.monotonic() + 30
+        while self.workers(name) != roles:
+            self.assertLess(time.monotonic(), deadline, self.workers(name))
+            time.sleep(0.1)
+
+    def test_prefill_and_decode_pools_scale(self):
+        self.assertEqual(self.up("pools", "--prefill", 1, "--decode", 1).returncode, 0)
+        self.wait_for_workers("pools", ["decode", "prefill"])
+        state = ("--state-dir", self.folder / "pools")
+        done = run("scale", *state, "prefill=2", "decode=3")
+        self.assertEqual(done.returncode, 0, done)
+        self.wait_for_workers("pools", ["decode"] * 3 + ["prefill"] * 2)
+        done = run("scale", *state, "decode=1")
+        self.assertEqual(done.returncode, 0, done)
+        self.wait_for_workers("pools", ["decode"] + ["prefill"] * 2)
+        address = (self.folder / "pools" / "run" / "router.addr").read_text(encoding="utf-8").strip()
+        for i in range(6):
+            asked = subprocess.run([BUILD / "sluice", "generate", "--router", address, "--max-tokens", "5", f"number {i}"],
+                                   capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(asked.returncode, 0, asked)
+        for bad in ("decode", "decode=x", "router=2"):
+            self.assertEqual(run("scale", *state, bad).returncode, 2)
+        self.assertEqual(run("scale", *state).returncode, 2)
+        self.down("pools")
+
     def test_port_in_use(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
@@ -122,7 +157,7 @@ class DeployTest(unittest.TestCase):
         self.assertIn("--grpc-port", done.stderr)
 
     def test_flags(self):
-        for arguments, name in ((["--prefill", 1], "--both"), (["--decode", 1], "--both"), (["--tp", 2], "--both"),
+        for arguments, name in ((["--prefill", 1], "--both"), (["--decode", 1], "--both"), (["--tp", 2], "--tp"),
                                 (["--both", 0], "--both"), (["--both", "x"], "--both"), (["--grpc-port", 70000], "port"),
                                 (["--nonsense"], "--nonsense"), (["--model"], "--model")):
             with self.subTest(arguments):
@@ -130,7 +165,7 @@ class DeployTest(unittest.TestCase):
                 self.assertEqual(done.returncode, 2, done)
                 self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
                 self.assertIn(name, done.stderr)
-        for script in ("up", "down", "status", "setup", "test"):
+        for script in ("up", "down", "scale", "status", "setup", "test"):
             done = run(script, "--help")
             self.assertEqual(done.returncode, 0)
             self.assertIn(f"deploy/{script}", done.stdout)

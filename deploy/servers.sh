@@ -1,0 +1,81 @@
+# Starting servers and waiting for them, for deploy/up and deploy/scale. Sourced after lib.sh.
+# Needs: $run and $logs of the state folder, and the settings of the cluster (see save_cluster).
+# shellcheck shell=bash disable=SC2034,SC2154
+
+roles=(prefill decode both)
+
+# What every later deploy/scale needs to start workers like those of deploy/up.
+save_cluster() {
+  local name
+  for name in address model compute threads pin; do printf '%s=%q\n' "$name" "${!name}"; done >"$run/cluster"
+}
+
+# Starts a server detached from this shell, with its output in a log of its own.
+launch() { # NAME COMMAND...
+  local name=$1
+  shift
+  [[ ! -e $logs/$name.log ]] || mv "$logs/$name.log" "$logs/$name.log.1"
+  setsid "$@" >"$logs/$name.log" 2>&1 </dev/null 8>&- &
+  record_process "$run/$name.pid" $!
+  disown
+}
+
+# Waits for the line "... ready: ..." of a server; prints it.
+ready_line() { # NAME
+  local name=$1 began_waiting beat line
+  began_waiting=$(now_ms) beat=$began_waiting
+  while true; do
+    line=$(grep -m 1 -E '^sluice_[a-z]+ ready:' "$logs/$name.log" || true)
+    [[ -z $line ]] || { say "$line" && return 0; }
+    if ! recorded_pid "$run/$name.pid" >/dev/null; then
+      line=$(grep -v '^ *$' "$logs/$name.log" | tail -n 1)
+      printf '%s: %s ended while starting: %s; the log is %s\n' "$me" "$name" \
+        "${line:-it said nothing, as a process does that is killed (out of memory?)}" \
+        "$logs/$name.log" >&2
+      return 1
+    fi
+    if (($(now_ms) - began_waiting > 120000)); then
+      printf '%s: %s is not ready after 120 s; the log is %s\n' "$me" "$name" "$logs/$name.log" >&2
+      return 1
+    fi
+    if (($(now_ms) - beat >= 5000)); then
+      beat=$(now_ms)
+      say "    ... waiting for $name, $(seconds_since "$began_waiting") s" >&2
+    fi
+    sleep 0.05
+  done
+}
+
+# The cores of worker number SLOT when each gets $threads of them, in turns: "2,3".
+cores_of() { # SLOT
+  local total first i list=''
+  total=$(nproc) first=$(($1 * threads % $(nproc)))
+  for ((i = 0; i < threads && i < total; ++i)); do list+=,$(((first + i) % total)); done
+  printf '%s' "${list#,}"
+}
+
+launch_worker() { # ROLE INDEX SLOT
+  local binary=sluice_decode command
+  [[ $1 != prefill ]] || binary=sluice_prefill
+  command=("$build/$binary" --router "$address" --model "$model" --threads "$threads")
+  [[ $1 == prefill ]] || command+=(--role "$1")
+  [[ -z $compute ]] || command+=(--compute "$compute")
+  [[ $pin == 0 ]] || command+=(--cpus "$(cores_of "$3")")
+  launch "$1-$2" "${command[@]}"
+}
+
+wait_for_worker() { # NAME
+  local line
+  line=$(ready_line "$1") || return 1
+  say "    ${line#sluice_* }"
+}
+
+# Indices of the live workers of a role, ascending.
+live_workers() { # ROLE
+  local file index
+  for file in "$run/$1"-*.pid; do
+    recorded_pid "$file" >/dev/null || continue
+    index=${file##*-}
+    printf '%s\n' "${index%.pid}"
+  done | sort -n
+}
