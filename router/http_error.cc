@@ -65,7 +65,6 @@ int HttpCode(const absl::Status& status) {
       return 200;
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kOutOfRange:
-    case absl::StatusCode::kFailedPrecondition:
       return 400;
     case absl::StatusCode::kNotFound:
       return 404;

@@ -8,7 +8,7 @@
 
 namespace sluice::router {
 
-// OK gives 200, what has no better code 500. FAILED_PRECONDITION is 400: the same request never succeeds.
+// OK gives 200, what has no better code 500.
 int HttpCode(const absl::Status& status);
 
 // The body. A message "field: what is wrong" also names its field as `param`; fields of the gRPC API get their HTTP

@@ -20,7 +20,9 @@ using ::testing::StartsWith;
 using Json = nlohmann::json;
 
 Json Parsed(const std::string& text) {
-  return Json::parse(text, nullptr, false);
+  const Json json = Json::parse(text, nullptr, false);
+  EXPECT_FALSE(json.is_discarded()) << "not JSON: " << text;
+  return json.is_discarded() ? Json::object() : json;
 }
 
 // The JSON of an event stream; a null at its end stands for [DONE].
@@ -190,10 +192,6 @@ TEST_F(HttpFrontTest, ErrorsOfTheClusterHaveTheirCodes) {
   auto worker = StartWorker(failing, {.max_running = 1});
   EXPECT_EQ(Post(Body(5)).code, 500);
   EXPECT_EQ(Post(Body(5, true)).code, 500);  // before the first token a stream fails like any other answer
-  failing.tokens = 1;
-  worker->SetScript(failing);
-  const std::vector<Json> events = Events(Post(Body(5, true)).body);
-  EXPECT_EQ(events.back()["error"]["type"], "server_error");
   FakeScript hanging;
   hanging.tokens = 1;
   worker->SetScript(hanging);
@@ -209,6 +207,23 @@ TEST_F(HttpFrontTest, ErrorsOfTheClusterHaveTheirCodes) {
   EXPECT_EQ(refused.code, 429);
   EXPECT_GE(std::stoi(refused.headers.at("retry-after")), 1);
   EXPECT_EQ(Parsed(refused.body)["error"]["code"], "rate_limit_exceeded");
+}
+
+TEST_F(HttpFrontTest, AStreamThatFailsLaterEndsWithAnErrorEvent) {
+  Start();
+  FakeScript script;
+  script.tokens = 2;
+  auto worker = StartWorker(script);
+  auto client = Connect();
+  client->Send(HttpClient::Request("POST", "/v1/completions", Body(5, true)));
+  ASSERT_TRUE(client->WaitFor("data: "));
+  worker->Stop(false);
+  const HttpAnswer answer = client->Read();
+  EXPECT_EQ(answer.code, 200);
+  const std::vector<Json> events = Events(answer.body);
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events.back()["error"]["code"], "unavailable");
+  EXPECT_EQ(client->Call("GET", "/health/live").code, 200);  // the stream ended properly
 }
 
 TEST_F(HttpFrontTest, SixteenAtOnce) {

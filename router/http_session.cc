@@ -122,6 +122,7 @@ class Session final : public HttpSession, public std::enable_shared_from_this<Se
   std::optional<CompletionAnswer> answer_;
   bool stream_ = false;
   bool head_sent_ = false;
+  std::string body_;  // of an answer that isn't streamed
 
   bool idle_ = false;  // between two requests
   bool woken_ = false;
@@ -357,6 +358,7 @@ void Session::StartCall(CompletionRequest request, absl::Time received) {
   answer_.emplace(request, names);
   stream_ = request.stream;
   head_sent_ = false;
+  body_.clear();
   if (stream_ && head_.http10) head_.keep_alive = false;  // the end of the connection ends the answer
 }
 
@@ -389,7 +391,8 @@ bool Session::Collect() {
     return true;
   }
   if (!stream_) {
-    if (ended) Reply(200, bytes);
+    body_ += bytes;  // the end may come later than the last response
+    if (ended) Reply(200, std::exchange(body_, ""));
     return ended;
   }
   if (failed) bytes += CompletionAnswer::ErrorEvent(*batch.end);
