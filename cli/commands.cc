@@ -1,5 +1,6 @@
 #include "cli/commands.h"
 
+#include <cstdio>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -92,7 +93,9 @@ int RunCommandLine(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    std::fprintf(stderr, "sluice: %s (see sluice --help)\n", error.what());
+    return kExitUsage;
   }
   if (app.got_subcommand("generate")) return RunGenerate(generate);
   return RunStatus(status);

@@ -92,7 +92,13 @@ int Serve(const Options& options) {
 int main(int argc, char** argv) {
   sluice::router::Options options;
   const std::unique_ptr<CLI::App> parser = sluice::router::MakeParser(options);
-  CLI11_PARSE(*parser, argc, argv);
+  try {
+    parser->parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return parser->exit(error);  // --help
+    std::fprintf(stderr, "sluice_router: %s (see sluice_router --help)\n", error.what());
+    return 2;
+  }
   sluice::router::StartLogging(options.log_level);
   return sluice::router::Serve(options);
 }
