@@ -139,12 +139,12 @@ void PrefillEndpoint::OnLinkEnd(uint64_t incarnation, uint64_t epoch, const absl
 
 // Ends the pair's epoch and all its transfers; the next attempt comes after the backoff.
 void PrefillEndpoint::Break(uint64_t incarnation, Pair& pair, absl::Status why) {
-  const bool was_up = pair.state == PairState::kUp;
-  // Not up any more: CarryOut below must not come back here.
-  if (pair.state == PairState::kUp) pair.state = PairState::kConnecting;
+  MarkDown(incarnation, pair, why);
   if (pair.machine != nullptr) {
+    pair.breaking = true;  // CarryOut must not come back here
     pair.machine->Lose(why);
     CarryOut(incarnation, pair);
+    pair.breaking = false;
   }
   pair.machine.reset();
   pair.channel.reset();
@@ -152,10 +152,14 @@ void PrefillEndpoint::Break(uint64_t incarnation, Pair& pair, absl::Status why) 
   if (pair.state == PairState::kRefused) return;
   pair.retry_at = absl::Now() + pair.backoff;
   pair.backoff = std::min(pair.backoff * 2, kMaxBackoff);
-  if (was_up) {
-    LOG(WARNING) << "lost the pair with decode worker " << pair.address << ": " << why.message();
-    callbacks_.on_pair(incarnation, pair.state, why);
-  }
+}
+
+// Before the pair's transfers end: who hears of an end must not believe in the pair any more.
+void PrefillEndpoint::MarkDown(uint64_t incarnation, Pair& pair, const absl::Status& why) {
+  if (pair.state != PairState::kUp) return;
+  pair.state = PairState::kConnecting;
+  LOG(WARNING) << "lost the pair with decode worker " << pair.address << ": " << why.message();
+  callbacks_.on_pair(incarnation, pair.state, why);
 }
 
 void PrefillEndpoint::Open(TransferId id, v1::RequestKey key, std::vector<int32_t> blocks) {
@@ -206,6 +210,7 @@ void PrefillEndpoint::CarryOut(uint64_t incarnation, Pair& pair) {
   while (true) {
     Sender::Outbox outbox = pair.machine->Take();
     if (outbox.messages.empty() && outbox.gathers.empty() && outbox.acks.empty() && outbox.ends.empty()) break;
+    if (pair.machine->dead()) MarkDown(incarnation, pair, pair.machine->death());
     for (v1::SenderMessage& message : outbox.messages) {
       if (pair.link != nullptr) pair.link->Send(std::move(message));
     }
@@ -216,9 +221,7 @@ void PrefillEndpoint::CarryOut(uint64_t incarnation, Pair& pair) {
       if (transfers_.erase(id) > 0) callbacks_.on_end(id, end);
     }
   }
-  if (pair.machine->dead() && pair.link != nullptr && pair.state == PairState::kUp) {
-    Break(incarnation, pair, pair.machine->death());
-  }
+  if (pair.machine->dead() && !pair.breaking) Break(incarnation, pair, pair.machine->death());
 }
 
 void PrefillEndpoint::Gather(Pair& pair, const Sender::Gather& gather, uint64_t incarnation) {

@@ -72,6 +72,7 @@ class PrefillEndpoint {
   struct Pair {
     std::string address;
     PairState state = PairState::kConnecting;
+    bool breaking = false;
     uint64_t epoch = 0;
     std::shared_ptr<grpc::Channel> dial;
     std::shared_ptr<SenderLink> link;
@@ -89,6 +90,7 @@ class PrefillEndpoint {
   bool NoLinks() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(links_mutex_) { return links_.empty(); }
   void OnHello(uint64_t incarnation, Pair& pair, const v1::ReceiverHello& hello);
   void Break(uint64_t incarnation, Pair& pair, absl::Status why);  // by value: it may be the machine's
+  void MarkDown(uint64_t incarnation, Pair& pair, const absl::Status& why);
   void CarryOut(uint64_t incarnation, Pair& pair);
   void Gather(Pair& pair, const Sender::Gather& gather, uint64_t incarnation);
   void EndNow(TransferId id, const absl::Status& why);
