@@ -94,9 +94,13 @@ class ClientLink final : public grpc::ClientBidiReactor<v1::SenderMessage, v1::R
   }
 
   void OnDone(const grpc::Status& status) override {
-    stub_.reset();  // its channel must not end here; the caller of OpenLink keeps it until on_end
-    handler_.on_end(FromGrpc(status));
+    // The stub and the context refer to the channel, whose last reference must not go on this thread: they are gone
+    // before on_end lets the caller of OpenLink give up its own. Nothing of this object is used after that.
+    stub_.reset();
+    const LinkHandler<v1::ReceiverMessage> handler = std::exchange(handler_, {});
     std::shared_ptr<ClientLink> last = std::move(self_);
+    last.reset();
+    handler.on_end(FromGrpc(status));
   }
 
  private:
@@ -121,7 +125,7 @@ class ClientLink final : public grpc::ClientBidiReactor<v1::SenderMessage, v1::R
   }
 
   std::unique_ptr<v1::Transfer::Stub> stub_;
-  const LinkHandler<v1::ReceiverMessage> handler_;
+  LinkHandler<v1::ReceiverMessage> handler_;
   grpc::ClientContext context_;
   v1::ReceiverMessage incoming_;
   absl::Mutex mutex_;
