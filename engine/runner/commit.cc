@@ -35,7 +35,9 @@ std::vector<TokenOutput> Commit(const StepPlan& plan, std::span<float> logits, i
     CHECK_LE((row + 1) * vocab, logits.size());
     TokenOutput out{s.id, s.choice, s.generated(), {}, FinishReason::kNone};
     const SampleKey key{s.sampling.seed, s.choice, int(s.tokens.size())};
-    out.sampled = Sample(logits.subspan(row++ * vocab, vocab), s.sampling, key, s.generated());
+    TokenCounts counts;
+    if (s.sampling.penalizes()) counts.CatchUp(s.tokens, s.num_prompt_tokens);
+    out.sampled = Sample(logits.subspan(row++ * vocab, vocab), s.sampling, key, s.generated(), &counts);
     s.tokens.push_back(out.sampled.token);
     out.finish = FinishAfter(s, out.sampled.token, max_context);
     outputs.push_back(std::move(out));
