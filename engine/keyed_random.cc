@@ -1,16 +1,68 @@
 #include "engine/keyed_random.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace sluice::engine {
+namespace {
+
+constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
+constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
+constexpr int kRounds = 10;
+
+double ToUniform(uint32_t low, uint32_t high) {
+  const uint64_t bits = (uint64_t{high} << 32) | low;
+  return (double(bits >> 12) + 0.5) * 0x1p-52;
+}
+
+#if defined(__x86_64__)
+// (bits >> 12, as a double, plus a half) * 2^-52; the integer is put into the mantissa of 2^52, which is exact.
+__attribute__((target("avx2"))) inline __m256d ToUniformAvx2(__m256i low, __m256i high) {
+  const __m256i bits = _mm256_or_si256(_mm256_slli_epi64(high, 32), low);
+  const __m256i mantissa = _mm256_or_si256(_mm256_srli_epi64(bits, 12), _mm256_set1_epi64x(0x4330000000000000));
+  const __m256d integer = _mm256_sub_pd(_mm256_castsi256_pd(mantissa), _mm256_set1_pd(0x1p52));
+  return _mm256_mul_pd(_mm256_add_pd(integer, _mm256_set1_pd(0.5)), _mm256_set1_pd(0x1p-52));
+}
+
+// Four blocks, so eight numbers, at a time; each word of a counter in the low half of a 64-bit lane. Returns how many
+// numbers are done.
+__attribute__((target("avx2"))) size_t FillUniformAvx2(const RandomKey& key, uint32_t first, std::span<double> out) {
+  const __m256i low_half = _mm256_set1_epi64x(0xFFFFFFFF);
+  const __m256i m0 = _mm256_set1_epi64x(kMultiplier0), m1 = _mm256_set1_epi64x(kMultiplier1);
+  size_t done = 0;
+  for (; done + 8 <= out.size(); done += 8) {
+    const uint32_t block = (first + uint32_t(done)) / 2;
+    __m256i c0 = _mm256_set_epi64x(uint32_t(block + 3), uint32_t(block + 2), uint32_t(block + 1), block);
+    __m256i c1 = _mm256_set1_epi64x(key.position), c2 = _mm256_set1_epi64x(key.choice);
+    __m256i c3 = _mm256_set1_epi64x(uint32_t(key.purpose));
+    uint32_t k0 = uint32_t(key.seed), k1 = uint32_t(key.seed >> 32);
+    for (int round = 0; round < kRounds; ++round, k0 += kWeyl0, k1 += kWeyl1) {
+      const __m256i p0 = _mm256_mul_epu32(m0, c0), p1 = _mm256_mul_epu32(m1, c2);
+      c0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), c1), _mm256_set1_epi64x(k0));
+      c2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), c3), _mm256_set1_epi64x(k1));
+      c1 = _mm256_and_si256(p1, low_half);
+      c3 = _mm256_and_si256(p0, low_half);
+    }
+    const __m256d even = ToUniformAvx2(c0, c1), odd = ToUniformAvx2(c2, c3);
+    const __m256d low = _mm256_unpacklo_pd(even, odd), high = _mm256_unpackhi_pd(even, odd);
+    _mm256_storeu_pd(&out[done], _mm256_permute2f128_pd(low, high, 0x20));
+    _mm256_storeu_pd(&out[done + 4], _mm256_permute2f128_pd(low, high, 0x31));
+  }
+  return done;
+}
+#endif
+
+}  // namespace
 
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
-  constexpr int kRounds = 10;
   for (int round = 0; round < kRounds; ++round) {
-    const uint64_t p0 = uint64_t{0xD2511F53} * counter[0];
-    const uint64_t p1 = uint64_t{0xCD9E8D57} * counter[2];
+    const uint64_t p0 = uint64_t{kMultiplier0} * counter[0];
+    const uint64_t p1 = uint64_t{kMultiplier1} * counter[2];
     counter = {uint32_t(p1 >> 32) ^ counter[1] ^ key[0], uint32_t(p1), uint32_t(p0 >> 32) ^ counter[3] ^ key[1],
                uint32_t(p0)};
-    key[0] += 0x9E3779B9;
-    key[1] += 0xBB67AE85;
+    key[0] += kWeyl0;
+    key[1] += kWeyl1;
   }
   return counter;
 }
@@ -26,8 +78,16 @@ double KeyedUniform::operator()(uint32_t index) {
     block_ = Philox4x32(counter_, key_);
   }
   const int half = int(index & 1) * 2;
-  const uint64_t bits = (uint64_t{block_[half + 1]} << 32) | block_[half];
-  return (double(bits >> 12) + 0.5) * 0x1p-52;
+  return ToUniform(block_[half], block_[half + 1]);
+}
+
+void FillUniform(const RandomKey& key, uint32_t first, std::span<double> out) {
+  size_t done = 0;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) done = FillUniformAvx2(key, first, out);
+#endif
+  KeyedUniform uniform(key);
+  for (; done < out.size(); ++done) out[done] = uniform(first + uint32_t(done));
 }
 
 }  // namespace sluice::engine

@@ -7,11 +7,17 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 namespace sluice::engine {
 
 // The numbers are part of the wire's meaning: a replay on another worker must draw the same. Never renumber.
-enum class RandomPurpose : uint32_t { kToken = 0 };
+enum class RandomPurpose : uint32_t {
+  kToken = 0,     // the token at a position
+  kAccept = 1,    // whether the classic speculative rule accepts a draft
+  kResidual = 2,  // the token in place of one that it refused
+  kDraft = 3,     // a drafter's own draw, where it wants one that shares no noise with the target
+};
 
 struct RandomKey {
   uint64_t seed = 0;
@@ -35,5 +41,8 @@ class KeyedUniform {
   std::array<uint32_t, 2> key_;
   std::array<uint32_t, 4> block_;  // the two numbers of the indices 2 * counter_[0] and the next
 };
+
+// out[i] = KeyedUniform(key)(first + i), bit for bit, many at a time. REQUIRES: `first` is even.
+void FillUniform(const RandomKey& key, uint32_t first, std::span<double> out);
 
 }  // namespace sluice::engine

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <set>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -36,6 +37,20 @@ TEST(KeyedUniform, DependsOnEveryPartOfTheKeyAndOnTheIndexOnly) {
   // The remembered block changes no value: any order of indices, any instance.
   KeyedUniform once(base);
   for (uint32_t index : {5u, 0u, 1u, 49151u, 4u, 5u, 0u}) EXPECT_EQ(once(index), KeyedUniform(base)(index));
+}
+
+TEST(KeyedUniform, ManyAtATimeAreTheSameNumbers) {
+  for (const RandomKey& key : {RandomKey{}, RandomKey{0xFEDCBA9876543210, 5, 123456, RandomPurpose::kDraft},
+                               RandomKey{~uint64_t{0}, ~0u, ~0u, RandomPurpose::kResidual}}) {
+    for (uint32_t first : {0u, 2u, 512u, 49150u}) {
+      for (size_t count : {0, 1, 7, 8, 9, 16, 100, 513}) {
+        std::vector<double> many(count);
+        FillUniform(key, first, many);
+        KeyedUniform one(key);
+        for (size_t i = 0; i < count; ++i) ASSERT_EQ(many[i], one(first + uint32_t(i))) << first << " + " << i;
+      }
+    }
+  }
 }
 
 TEST(KeyedUniform, IsUniformInTheOpenInterval) {

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "engine/sampling_params.h"
+#include "engine/token_counts.h"
 
 namespace sluice::engine {
 
@@ -17,18 +18,22 @@ struct SampleState {
   int position = 0;        // index of the next token in prompt + answer
   int generated = 0;       // tokens of the answer so far
   int32_t last_token = 0;  // at position - 1
+  TokenCounts counts;      // only where params.penalizes()
 
   SampleState(SamplingParams sampling, int choice_index, std::span<const int32_t> tokens, int num_prompt_tokens)
       : params(std::move(sampling)),
         choice(choice_index),
         position(int(tokens.size())),
         generated(int(tokens.size()) - num_prompt_tokens),
-        last_token(tokens.back()) {}
+        last_token(tokens.back()) {
+    if (params.penalizes()) counts.CatchUp(tokens, num_prompt_tokens);
+  }
 
   void Append(int32_t token) {
     last_token = token;
     ++position;
     ++generated;
+    if (params.penalizes()) counts.Add(token);
   }
 };
 

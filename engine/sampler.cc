@@ -1,15 +1,18 @@
 #include "engine/sampler.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <optional>
-#include <utility>
 
 #include "engine/deterministic_math.h"
 #include "engine/keyed_random.h"
+#include "engine/sampler_edits.h"
+#include "engine/sampler_loops.h"
 
 namespace sluice::engine {
 namespace {
@@ -26,71 +29,59 @@ bool Better(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
-// NaN becomes -infinity. Returns the largest.
-float CleanAndMax(std::span<float> logits) {
-  constexpr size_t kLanes = 16;  // independent maxima, so that the loop becomes vector code
-  float max[kLanes];
-  std::fill_n(max, kLanes, kNegInf);
-  size_t i = 0;
-  for (; i + kLanes <= logits.size(); i += kLanes) {
-    for (size_t l = 0; l < kLanes; ++l) {
-      const float x = logits[i + l];
-      logits[i + l] = x == x ? x : kNegInf;
-      max[l] = x > max[l] ? x : max[l];
-    }
-  }
-  for (; i < logits.size(); ++i) {
-    if (std::isnan(logits[i])) logits[i] = kNegInf;
-    max[0] = std::max(max[0], logits[i]);
-  }
-  return *std::max_element(max, max + kLanes);
-}
-
-// out[i] = exp((x[i] - max) / temperature), with max - max = 0 even for infinities. REQUIRES: max is the largest.
-void Weights(const float* x, size_t count, float max, float temperature, double* out) {
-  const double m = max, t = temperature;
-  for (size_t i = 0; i < count; ++i) {
-    const double exponent = (double(x[i]) - m) / t;
-    out[i] = x[i] == max ? 0.0 : exponent;
-  }
-  for (size_t i = 0; i < count; ++i) out[i] = DetExp(out[i]);
-}
-
 // log p(id) = logit - max - log_sum
 struct LogNormalizer {
   float max;
   double log_sum;
 
-  LogNormalizer(std::span<const float> logits, float largest) : max(largest) {
-    double sum = 0.0, piece[256];
-    for (size_t i = 0; i < logits.size(); i += std::size(piece)) {
-      const size_t count = std::min(std::size(piece), logits.size() - i);
-      Weights(logits.data() + i, count, max, 1.0f, piece);
-      for (size_t j = 0; j < count; ++j) sum += piece[j];
-    }
-    log_sum = DetLog(sum);  // sum >= 1
-  }
+  LogNormalizer(std::span<const float> logits, float largest)
+      : max(largest), log_sum(DetLog(ExpSum(logits, largest))) {}
   float LogProb(float x) const { return float((x == max ? 0.0 : double(x) - double(max)) - log_sum); }
 };
 
-// The `count` best, best first; weights are left open.
-std::vector<Candidate> Best(std::span<const float> logits, int count) {
-  count = std::min(count, int(logits.size()));
-  if (count == 0) return {};
+// The `count` best, best first; weights are left open. For a few: a heap, which most tokens do not enter.
+std::vector<Candidate> BestFew(std::span<const float> logits, int count) {
   std::vector<Candidate> heap;  // the best so far, the worst of them in front
   heap.reserve(count);
   for (int32_t id = 0; id < int32_t(logits.size()); ++id) {
-    const Candidate c{id, logits[id], 0.0};
     if (int(heap.size()) == count) {
-      if (!Better(c, heap.front())) continue;
+      if (!(logits[id] > heap.front().logit)) continue;  // ids ascend: an equal one is no better
       std::pop_heap(heap.begin(), heap.end(), Better);
       heap.pop_back();
     }
-    heap.push_back(c);
+    heap.push_back({id, logits[id], 0.0});
     std::push_heap(heap.begin(), heap.end(), Better);
   }
   std::sort_heap(heap.begin(), heap.end(), Better);
   return heap;
+}
+
+// Ascending with x, in 2^12 classes: sign, exponent and three bits of the mantissa. -0 is below +0.
+uint32_t LogitClass(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  return (bits >> 31 ? ~bits : bits | 0x80000000u) >> 20;
+}
+
+// For many: only the tokens from the class that the last of them is in are sorted.
+std::vector<Candidate> BestMany(std::span<const float> logits, int count) {
+  std::vector<int> size(1 << 12, 0);
+  for (float x : logits) ++size[LogitClass(x + 0.0f)];  // -0 becomes +0, its equal
+  uint32_t least = (1 << 12) - 1;
+  for (int better = size[least]; better < count; better += size[least]) --least;
+  std::vector<Candidate> best;
+  for (int32_t id = 0; id < int32_t(logits.size()); ++id) {
+    if (LogitClass(logits[id] + 0.0f) >= least) best.push_back({id, logits[id], 0.0});
+  }
+  std::partial_sort(best.begin(), best.begin() + count, best.end(), Better);
+  best.resize(count);
+  return best;
+}
+
+std::vector<Candidate> Best(std::span<const float> logits, int count) {
+  constexpr int kFew = 64;
+  count = std::min(count, int(logits.size()));
+  if (count <= 0) return {};
+  return count <= kFew ? BestFew(logits, count) : BestMany(logits, count);
 }
 
 std::vector<std::pair<int32_t, float>> Top(std::span<const float> logits, int count, const LogNormalizer& norm) {
@@ -99,124 +90,201 @@ std::vector<std::pair<int32_t, float>> Top(std::span<const float> logits, int co
   return top;
 }
 
-// The ids that must not be drawn yet, ascending and within the vocabulary.
-std::vector<int32_t> MaskedIds(const SamplingParams& params, int generated, int vocab) {
-  std::vector<int32_t> ids;
-  if (generated >= params.min_tokens) return ids;
-  ids = params.eos_ids;
-  ids.insert(ids.end(), params.stop_ids.begin(), params.stop_ids.end());
-  std::erase_if(ids, [&](int32_t id) { return id < 0 || id >= vocab; });
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
+// ---- what is left to draw from ----
+
+// Classes of similar weight, four to an octave, ascending; weights are in [0, 1].
+constexpr int kClasses = 1 + (1023 << 2);
+int ClassOf(double weight) {
+  return int(std::bit_cast<uint64_t>(weight) >> 50);
 }
 
-int32_t LowestUnmasked(const std::vector<int32_t>& masked, int vocab) {
-  int32_t id = 0;
-  for (int32_t m : masked) {
-    if (m != id) break;
-    ++id;
-  }
-  return id < vocab ? id : 0;
-}
-
-// The mass of the best tokens is summed by classes of similar weight first: whole classes are in or out, and only the
-// class that crosses the line is sorted.
-void KeepTopP(std::vector<Candidate>& candidates, double top_p) {
-  if (top_p >= 1.0) return;
-  constexpr int kClasses = 1 + (1023 << 2);  // four to an octave; weights are in (0, 1]
-  const auto class_of = [](const Candidate& c) { return int(std::bit_cast<uint64_t>(c.weight) >> 50); };
-  std::vector<double> mass(kClasses, 0.0);
-  double total = 0.0;
-  for (const Candidate& c : candidates) mass[class_of(c)] += c.weight;
-  for (double m : mass) total += m;
-
-  const double wanted = top_p * total;
+// The class that crosses top_p of the mass, counted from the best on, and the mass of the better classes.
+struct Nucleus {
+  double wanted = 0.0;
   double before = 0.0;
   int crossing = kClasses - 1;
-  while (crossing > 0 && before + mass[crossing] < wanted) before += mass[crossing--];
+
+  Nucleus(const std::vector<double>& mass, double top_p) {
+    double total = 0.0;
+    for (double m : mass) total += m;
+    wanted = top_p * total;
+    while (crossing > 0 && before + mass[crossing] < wanted) before += mass[crossing--];
+  }
+};
+
+// REQUIRES: `candidates` are those of the nucleus' crossing class and of the better ones. Only the crossing class needs
+// to be sorted.
+void CutAtNucleus(std::vector<Candidate>& candidates, const Nucleus& nucleus) {
   std::vector<Candidate> edge;
   std::erase_if(candidates, [&](const Candidate& c) {
-    if (class_of(c) == crossing) edge.push_back(c);
-    return class_of(c) <= crossing;
+    if (ClassOf(c.weight) == nucleus.crossing) edge.push_back(c);
+    return ClassOf(c.weight) == nucleus.crossing;
   });
   std::sort(edge.begin(), edge.end(), Better);
+  double before = nucleus.before;
   for (const Candidate& c : edge) {
-    if (before >= wanted && !candidates.empty()) break;
+    if (before >= nucleus.wanted && !candidates.empty()) break;
     candidates.push_back(c);
     before += c.weight;
   }
 }
 
-void KeepMinP(std::vector<Candidate>& candidates, double min_p) {
-  if (min_p <= 0.0) return;
-  std::erase_if(candidates, [&](const Candidate& c) { return c.weight < min_p && c.weight < 1.0; });
+std::vector<Candidate> TopKCandidates(std::span<const float> logits, float max, const SamplingParams& params) {
+  std::vector<Candidate> candidates = Best(logits, params.top_k);
+  for (Candidate& c : candidates) ExpWeights(std::span(&c.logit, 1), max, params.temperature, &c.weight);
+  if (params.top_p < 1.0f) {
+    std::vector<double> mass(kClasses, 0.0);
+    for (const Candidate& c : candidates) mass[ClassOf(c.weight)] += c.weight;
+    const Nucleus nucleus(mass, params.top_p);
+    std::erase_if(candidates, [&](const Candidate& c) { return ClassOf(c.weight) < nucleus.crossing; });
+    CutAtNucleus(candidates, nucleus);
+  }
+  return candidates;
 }
 
-int32_t Draw(const std::vector<Candidate>& candidates, KeyedUniform uniform) {
-  double best = std::numeric_limits<double>::infinity();
-  int32_t token = candidates.front().id;
-  for (const Candidate& c : candidates) {
-    const double u = uniform(uint32_t(c.id));
+// Without top-k: weights of the whole vocabulary, and candidates only from the classes that can be kept.
+std::vector<Candidate> TopPCandidates(std::span<const float> logits, float max, const SamplingParams& params) {
+  std::vector<double> weights(logits.size());
+  ExpWeights(logits, max, params.temperature, weights.data());
+  std::vector<double> mass(kClasses, 0.0);
+  for (double w : weights) mass[ClassOf(w)] += w;
+  const Nucleus nucleus(mass, params.top_p);
+  const double least = std::bit_cast<double>(uint64_t(nucleus.crossing) << 50);
+  std::vector<Candidate> candidates;
+  for (int32_t id = 0; id < int32_t(logits.size()); ++id) {
+    if (weights[id] >= least) candidates.push_back({id, logits[id], weights[id]});
+  }
+  CutAtNucleus(candidates, nucleus);
+  return candidates;
+}
+
+// Everything that is not far below min_p of the best; the exact cut is the caller's.
+std::vector<Candidate> MinPCandidates(std::span<const float> logits, float max, const SamplingParams& params) {
+  constexpr double kSlack = 1e-3;  // in the exponent; far above all rounding
+  double least = kNegInf;
+  if (params.min_p > 0.0f) least = double(max) + double(params.temperature) * (DetLog(params.min_p) - kSlack);
+  std::vector<Candidate> candidates;
+  for (int32_t id = 0; id < int32_t(logits.size()); ++id) {
+    if (double(logits[id]) >= least || logits[id] == max) candidates.push_back({id, logits[id], 0.0});
+  }
+  std::vector<float> x;
+  for (const Candidate& c : candidates) x.push_back(c.logit);
+  std::vector<double> weights(x.size());
+  ExpWeights(x, max, params.temperature, weights.data());
+  for (size_t i = 0; i < x.size(); ++i) candidates[i].weight = weights[i];
+  return candidates;
+}
+
+bool CutsTopK(std::span<const float> logits, const SamplingParams& params) {
+  return params.top_k > 0 && params.top_k < int(logits.size());
+}
+
+// What temperature, top-k, top-p and min-p leave. REQUIRES: temperature > 0; max > -infinity.
+std::vector<Candidate> Candidates(std::span<const float> logits, float max, const SamplingParams& params) {
+  std::vector<Candidate> candidates = CutsTopK(logits, params) ? TopKCandidates(logits, max, params)
+                                      : params.top_p < 1.0f    ? TopPCandidates(logits, max, params)
+                                                               : MinPCandidates(logits, max, params);
+  std::erase_if(candidates, [&](const Candidate& c) {
+    return c.weight == 0.0 || (c.weight < double(params.min_p) && c.weight < 1.0);
+  });
+  return candidates;
+}
+
+// ---- the draw ----
+
+// The smallest e so far.
+struct Winner {
+  double e = std::numeric_limits<double>::infinity();
+  int32_t token = 0;
+
+  void Offer(int32_t id, double weight, double u) {
     // -log(u) >= 1 - u, so most tokens lose without a logarithm; the slack covers the rounding of DetLog.
-    if (1.0 - u > best * c.weight * (1.0 + 1e-9)) continue;
-    const double e = -DetLog(u) / c.weight;
-    if (e < best || (e == best && c.id < token)) {
-      best = e;
-      token = c.id;
+    if (1.0 - u > e * weight * (1.0 + 1e-9)) return;
+    const double mine = -DetLog(u) / weight;
+    if (mine < e || (mine == e && id < token)) {
+      e = mine;
+      token = id;
     }
   }
-  return token;
+};
+
+int32_t Draw(const std::vector<Candidate>& candidates, const RandomKey& key) {
+  KeyedUniform uniform(key);
+  Winner winner;
+  for (const Candidate& c : candidates) winner.Offer(c.id, c.weight, uniform(uint32_t(c.id)));
+  return winner.token;
 }
 
-// The tokens that temperature and top-k leave, with their weights.
-std::vector<Candidate> Candidates(std::span<const float> logits, float max, const SamplingParams& params) {
-  std::vector<Candidate> candidates;
-  if (params.top_k > 0 && params.top_k < int(logits.size())) {
-    candidates = Best(logits, params.top_k);
-    for (Candidate& c : candidates) Weights(&c.logit, 1, max, params.temperature, &c.weight);
-  } else {
-    std::vector<double> weights(logits.size());
-    Weights(logits.data(), logits.size(), max, params.temperature, weights.data());
-    candidates.reserve(logits.size());
-    for (int32_t id = 0; id < int32_t(logits.size()); ++id) candidates.push_back({id, logits[id], weights[id]});
+// Draw of the whole vocabulary, without candidates.
+int32_t DrawAny(std::span<const float> logits, float max, float temperature, const RandomKey& key) {
+  constexpr size_t kPiece = 512;
+  std::array<double, kPiece> weights, uniforms;
+  Winner winner;
+  for (size_t begin = 0; begin < logits.size(); begin += kPiece) {
+    const size_t count = std::min(kPiece, logits.size() - begin);
+    ExpWeights(logits.subspan(begin, count), max, temperature, weights.data());
+    FillUniform(key, uint32_t(begin), std::span(uniforms).first(count));
+    for (size_t i = 0; i < count; ++i) {
+      if (weights[i] > 0.0) winner.Offer(int32_t(begin + i), weights[i], uniforms[i]);
+    }
   }
-  std::erase_if(candidates, [](const Candidate& c) { return c.weight == 0.0; });
-  return candidates;
+  return winner.token;
+}
+
+int32_t LowestBest(std::span<const float> logits, float max) {
+  return int32_t(std::find(logits.begin(), logits.end(), max) - logits.begin());
+}
+
+int32_t DrawToken(std::span<const float> logits, float max, const SamplingParams& params, const SampleKey& key) {
+  if (params.temperature == 0.0f) return LowestBest(logits, max);
+  const RandomKey random{key.seed, uint32_t(key.choice), uint32_t(key.position), RandomPurpose::kToken};
+  if (!CutsTopK(logits, params) && params.top_p >= 1.0f && params.min_p <= 0.0f) {
+    return DrawAny(logits, max, params.temperature, random);
+  }
+  return Draw(Candidates(logits, max, params), random);
 }
 
 }  // namespace
 
-Sampled Sample(std::span<float> logits, const SamplingParams& params, const SampleKey& key, int generated) {
-  const int vocab = int(logits.size());
+Sampled Sample(std::span<float> logits, const SamplingParams& params, const SampleKey& key, int generated,
+               const TokenCounts* counts) {
   float max = CleanAndMax(logits);
   Sampled out;
-  std::optional<LogNormalizer> norm;  // of the unmodified distribution: before the mask
+  std::optional<LogNormalizer> norm;
   if (params.logprobs >= 0) {
     norm.emplace(logits, max);
     out.top = Top(logits, params.logprobs, *norm);
   }
-
-  const std::vector<int32_t> masked = MaskedIds(params, generated, vocab);
-  std::vector<float> unmasked(masked.size());
-  for (size_t i = 0; i < masked.size(); ++i) unmasked[i] = std::exchange(logits[masked[i]], kNegInf);
-  if (!masked.empty()) max = CleanAndMax(logits);
-
-  if (max == kNegInf) {
-    out.token = LowestUnmasked(masked, vocab);
-  } else if (params.temperature > 0.0f) {
-    std::vector<Candidate> candidates = Candidates(logits, max, params);
-    KeepTopP(candidates, params.top_p);
-    KeepMinP(candidates, params.min_p);
-    const RandomKey random{key.seed, uint32_t(key.choice), uint32_t(key.position), RandomPurpose::kToken};
-    out.token = Draw(candidates, KeyedUniform(random));
-  } else {
-    out.token = int32_t(std::find(logits.begin(), logits.end(), max) - logits.begin());  // the lowest id of equals
+  {
+    const LogitEdits edits(logits, params, generated, counts);
+    if (!edits.empty()) max = CleanAndMax(logits);
+    out.token = max == kNegInf ? edits.LowestUnmasked() : DrawToken(logits, max, params, key);
   }
-
-  for (size_t i = 0; i < masked.size(); ++i) logits[masked[i]] = unmasked[i];
   if (norm) out.logprob = norm->LogProb(logits[out.token]);
   return out;
+}
+
+std::vector<double> Distribution(std::span<float> logits, const SamplingParams& params, int generated,
+                                 const TokenCounts* counts) {
+  std::vector<double> p(logits.size(), 0.0);
+  CleanAndMax(logits);
+  const LogitEdits edits(logits, params, generated, counts);
+  const float max = CleanAndMax(logits);
+  if (max == kNegInf || params.temperature == 0.0f) {
+    p[max == kNegInf ? edits.LowestUnmasked() : LowestBest(logits, max)] = 1.0;
+    return p;
+  }
+  const std::vector<Candidate> candidates = Candidates(logits, max, params);
+  double total = 0.0;
+  for (const Candidate& c : candidates) total += c.weight;
+  for (const Candidate& c : candidates) p[c.id] = c.weight / total;
+  return p;
+}
+
+Sampled Score(std::span<float> logits, int32_t token, int top) {
+  CHECK(token >= 0 && size_t(token) < logits.size());
+  const LogNormalizer norm(logits, CleanAndMax(logits));
+  return {token, norm.LogProb(logits[token]), Top(logits, top, norm)};
 }
 
 }  // namespace sluice::engine

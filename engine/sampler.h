@@ -1,6 +1,8 @@
 // Logits -> token. Pure and per row: rows never influence each other.
 //
-// Order of the transforms: min_tokens mask, temperature, top-k, top-p, min-p. Log-probabilities are of the unmodified
+// Order of the transforms, as in vLLM and Hugging Face: logit bias, repetition penalty, frequency and presence penalty,
+// min_tokens mask, temperature, top-k, top-p, min-p. (vLLM's newer sampler has min-p before top-k; the kept set differs
+// only where top-p cuts in between.) Greedy takes the best after the mask. Log-probabilities are of the unmodified
 // distribution, in double. Ties are broken by the lower token id, everywhere.
 //
 // The draw is a Gumbel-max in its exponential form: every token that is left gets a number e = -log(u) / p, with u
@@ -20,6 +22,7 @@
 #include <vector>
 
 #include "engine/sampling_params.h"
+#include "engine/token_counts.h"
 
 namespace sluice::engine {
 
@@ -35,9 +38,18 @@ struct SampleKey {
   int position = 0;  // index of the token that is drawn, in prompt + answer
 };
 
-// logits is [vocab], overwritten as scratch; not empty. generated: tokens of this answer so far (for min_tokens).
+// logits is [vocab], used as scratch; only its NaNs are changed in the end. Not empty. generated: tokens of this answer
+// so far (for min_tokens). counts: of the tokens before this one; may be null unless params.penalizes().
 // top_k: exactly the k best. top_p: the fewest best tokens whose share of what top-k left reaches top_p, at least one.
 // min_p: tokens at least min_p times as probable as the best; the best always stays.
-Sampled Sample(std::span<float> logits, const SamplingParams& params, const SampleKey& key, int generated);
+Sampled Sample(std::span<float> logits, const SamplingParams& params, const SampleKey& key, int generated,
+               const TokenCounts* counts = nullptr);
+
+// The distribution that Sample draws from: [vocab], sums to 1; one 1 where it is greedy. Costs more than a draw.
+std::vector<double> Distribution(std::span<float> logits, const SamplingParams& params, int generated,
+                                 const TokenCounts* counts = nullptr);
+
+// A token that is given, such as the prompt's next: its log-probability, and the `top` best. logits as for Sample.
+Sampled Score(std::span<float> logits, int32_t token, int top);
 
 }  // namespace sluice::engine

@@ -8,6 +8,9 @@
 #include <random>
 #include <vector>
 
+#include "engine/deterministic_math.h"
+#include "engine/keyed_random.h"
+#include "engine/testing/exact_sampling.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -29,77 +32,7 @@ TEST(Sampler, GreedyTakesTheBestAndTheLowerIdOfEquals) {
   EXPECT_EQ(SampleOf({0, 0, 0}, {}).token, 0);
 }
 
-// Exact probabilities by the definitions in sampler.h, written for clarity.
-std::vector<double> ExactProbabilities(const std::vector<float>& logits, const SamplingParams& p) {
-  std::vector<int> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return logits[a] > logits[b]; });
-  if (p.top_k > 0) order.resize(std::min<size_t>(order.size(), p.top_k));
-  std::vector<double> mass(logits.size(), 0.0);
-  double total = 0;
-  for (int id : order) total += mass[id] = std::exp((double(logits[id]) - logits[order[0]]) / p.temperature);
-  double before = 0;
-  const double best = mass[order[0]];
-  for (int id : order) {
-    const double m = mass[id];
-    if (before >= double(p.top_p) * total && p.top_p < 1) mass[id] = 0;
-    before += m;
-    if (m < double(p.min_p) * best) mass[id] = 0;
-  }
-  const double kept = std::accumulate(mass.begin(), mass.end(), 0.0);
-  for (double& m : mass) m /= kept;
-  return mass;
-}
-
-// Fixed seeds, so the outcome never changes; the bound is p = 1e-6 by Wilson and Hilferty's approximation.
-void ExpectDistribution(const std::vector<float>& logits, SamplingParams params) {
-  constexpr int kDraws = 40000;
-  params.seed = 99;
-  std::vector<int> count(logits.size(), 0);
-  for (int i = 0; i < kDraws; ++i) ++count[SampleOf(logits, params, {params.seed, i % 3, i}).token];
-  const std::vector<double> exact = ExactProbabilities(logits, params);
-  double chi2 = 0;
-  int bins = 0;
-  for (size_t id = 0; id < logits.size(); ++id) {
-    if (exact[id] == 0) {
-      EXPECT_EQ(count[id], 0) << "token " << id << " was cut off";
-      continue;
-    }
-    const double expected = exact[id] * kDraws;
-    ASSERT_GT(expected, 5) << "too rare for the test";
-    chi2 += (count[id] - expected) * (count[id] - expected) / expected;
-    ++bins;
-  }
-  const double df = bins - 1;
-  if (df == 0) return;
-  const double bound = df * std::pow(1 - 2 / (9 * df) + 4.7534 * std::sqrt(2 / (9 * df)), 3);
-  EXPECT_LT(chi2, bound) << "degrees of freedom: " << df;
-}
-
 const std::vector<float> kLogits = {0.3f, 2.0f, -1.0f, 1.5f, 1.5f, 0.0f, -0.5f, 2.2f, 1.0f, -1.5f, 0.7f};
-
-TEST(Sampler, TemperatureDrawsTheSoftmax) {
-  ExpectDistribution(kLogits, {.temperature = 1.0f});
-  ExpectDistribution(kLogits, {.temperature = 0.5f});
-  ExpectDistribution(kLogits, {.temperature = 3.0f});
-}
-
-TEST(Sampler, TopKDrawsTheRestOfTheSoftmax) {
-  for (int k : {1, 2, 4, 5, 11, 50}) ExpectDistribution(kLogits, {.temperature = 0.8f, .top_k = k});
-}
-
-TEST(Sampler, TopPDrawsTheNucleus) {
-  for (float p : {1e-6f, 0.3f, 0.5f, 0.9f, 0.99f}) ExpectDistribution(kLogits, {.temperature = 0.9f, .top_p = p});
-}
-
-TEST(Sampler, MinPDrawsWhatIsNearTheBest) {
-  for (float p : {0.05f, 0.3f, 0.6f, 1.0f}) ExpectDistribution(kLogits, {.temperature = 1.1f, .min_p = p});
-}
-
-TEST(Sampler, TheTransformsWorkTogetherInTheirOrder) {
-  ExpectDistribution(kLogits, {.temperature = 1.5f, .top_p = 0.8f, .top_k = 7, .min_p = 0.3f});
-  ExpectDistribution(kLogits, {.temperature = 0.7f, .top_p = 0.95f, .top_k = 5, .min_p = 0.1f});
-}
 
 TEST(Sampler, ANucleusOfThousandsOfTokens) {
   std::vector<float> logits(5000);
@@ -138,6 +71,108 @@ TEST(Sampler, KeysKeepTheirMeaning) {
   std::vector<int> tokens;
   for (int i = 0; i < 16; ++i) tokens.push_back(SampleOf(kLogits, {.temperature = 1.0f}, {42, 1, i}).token);
   EXPECT_THAT(tokens, ElementsAre(10, 1, 7, 4, 3, 7, 7, 1, 4, 8, 0, 8, 3, 3, 1, 1));
+}
+
+// Thousands of tokens, so that every path over the whole vocabulary runs; the definition, one number at a time.
+TEST(Sampler, DrawsTheSmallestExponentialOfTheVocabulary) {
+  std::mt19937 random(11);
+  for (int vocab : {1, 2, 7, 511, 512, 513, 5000}) {
+    std::vector<float> logits(vocab);
+    for (float& x : logits) x = float(random() % 1000) / 80.0f;
+    for (const SamplingParams& params : std::vector<SamplingParams>{{.temperature = 1.0f},
+                                                                    {.temperature = 30.0f},
+                                                                    {.temperature = 2.0f, .top_k = 300},
+                                                                    {.temperature = 2.0f, .top_p = 0.8f},
+                                                                    {.temperature = 2.0f, .min_p = 0.01f}}) {
+      const std::vector<double> p = ExactProbabilities(logits, params);
+      for (int i = 0; i < 20; ++i) {
+        KeyedUniform uniform({.seed = 3, .choice = 1, .position = uint32_t(i)});
+        int best = -1;
+        double least = 0;
+        for (int id = 0; id < vocab; ++id) {
+          const double e = p[id] > 0 ? -DetLog(uniform(id)) / p[id] : std::numeric_limits<double>::infinity();
+          if (best < 0 || e < least) best = id, least = e;
+        }
+        EXPECT_EQ(SampleOf(logits, params, {3, 1, i}).token, best) << vocab << " tokens";
+      }
+    }
+  }
+}
+
+TEST(Sampler, TheBestOfManyAreThoseOfASort) {
+  std::mt19937 random(12);
+  std::vector<float> logits(3000);
+  for (float& x : logits) x = float(int(random() % 200) - 100) / 16.0f;  // many equals
+  logits[5] = -0.0f;
+  logits[6] = -kInf;
+  logits[7] = kInf;
+  std::vector<int> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return logits[a] > logits[b]; });
+  for (int count : {0, 1, 20, 64, 65, 100, 1500, 2999, 3000, 5000}) {
+    const Sampled s = SampleOf(logits, {.logprobs = count});
+    ASSERT_EQ(s.top.size(), size_t(std::min(count, 3000)));
+    for (size_t i = 0; i < s.top.size(); ++i) ASSERT_EQ(s.top[i].first, order[i]) << count;
+  }
+}
+
+TEST(Sampler, PenaltiesAndBiasChangeTheGreedyChoice) {
+  const auto greedy = [](const SamplingParams& p, const TokenCounts& counts) {
+    std::vector<float> row = {2.0f, 1.8f, 1.0f, -1.0f};
+    return Sample(row, p, {}, 0, &counts).token;
+  };
+  const TokenCounts prompt_only(std::vector<int32_t>{0}, 1), twice(std::vector<int32_t>{3, 0, 0}, 1);
+  EXPECT_EQ(greedy({.repetition_penalty = 1.2f}, prompt_only), 1);
+  EXPECT_EQ(greedy({.presence_penalty = 1.0f}, prompt_only), 0) << "the prompt is no part of the answer";
+  EXPECT_EQ(greedy({.presence_penalty = 0.15f}, twice), 0);
+  EXPECT_EQ(greedy({.presence_penalty = 0.25f}, twice), 1);
+  EXPECT_EQ(greedy({.frequency_penalty = 0.09f}, twice), 0);
+  EXPECT_EQ(greedy({.frequency_penalty = 0.11f}, twice), 1);
+  EXPECT_EQ(greedy({.repetition_penalty = 0.1f}, TokenCounts(std::vector<int32_t>{2}, 1)), 2);
+  EXPECT_EQ(greedy({.logit_bias = {{-1, 9.0f}, {3, 4.0f}, {4, 9.0f}}}, {}), 3) << "unknown ids never occur";
+  EXPECT_EQ(greedy({.presence_penalty = -2.0f}, TokenCounts(std::vector<int32_t>{77, -3}, 0)), 0);
+}
+
+TEST(Sampler, TakesItsEditsBack) {
+  const std::vector<float> before = {0.5f, -2.0f, 3.0f, kInf, -kInf, 1.0f};
+  std::vector<float> row = before;
+  const TokenCounts counts(std::vector<int32_t>{0, 1, 2, 3, 4, 2}, 2);
+  const SamplingParams params{.temperature = 1.0f,
+                              .repetition_penalty = 1.7f,
+                              .presence_penalty = 0.3f,
+                              .frequency_penalty = 0.1f,
+                              .min_tokens = 9,
+                              .stop_ids = {2, 3},
+                              .logit_bias = {{2, 1.1f}, {3, 5.0f}}};
+  Sample(row, params, {}, 4, &counts);
+  EXPECT_EQ(row, before);
+}
+
+// Of the model's distribution, not of the one that is drawn from.
+TEST(Sampler, LogprobsKnowNoBiasAndNoPenalty) {
+  std::vector<float> row = kLogits;
+  const TokenCounts counts(std::vector<int32_t>{7, 1}, 0);
+  const SamplingParams params{
+      .repetition_penalty = 3.0f, .presence_penalty = 2.0f, .logprobs = 2, .logit_bias = {{10, 50.0f}}};
+  const Sampled changed = Sample(row, params, {}, 2, &counts);
+  EXPECT_EQ(changed.token, 10);
+  const Sampled plain = Score(row, 10, 2);
+  EXPECT_EQ(changed.logprob, plain.logprob);
+  EXPECT_EQ(changed.top, plain.top);
+}
+
+TEST(Sampler, AGivenTokenHasTheLogprobOfASampledOne) {
+  std::vector<float> row = kLogits;
+  const Sampled sampled = Sample(row, {.logprobs = 4}, {}, 0);
+  const Sampled given = Score(row, sampled.token, 4);
+  EXPECT_EQ(given.token, sampled.token);
+  EXPECT_EQ(given.logprob, sampled.logprob);
+  EXPECT_EQ(given.top, sampled.top);
+  double sum = 0;
+  for (int id = 0; id < int(row.size()); ++id) sum += std::exp(double(Score(row, id, 0).logprob));
+  EXPECT_NEAR(sum, 1.0, 1e-6);
+  std::vector<float> nans = {kNan, 0.0f};
+  EXPECT_EQ(Score(nans, 0, 0).logprob, -kInf);
 }
 
 TEST(Sampler, MinTokensMasksEosAndStopIds) {
@@ -205,6 +240,11 @@ TEST(Sampler, AlwaysGivesAValidToken) {
       {.temperature = 1.0f, .top_p = 1e-45f},
       {.temperature = 1.0f, .top_p = 0.999999f, .top_k = 2, .min_p = 1.0f},
       {.temperature = 1e-30f, .top_p = 1e-30f, .top_k = 1000000, .min_p = 1e-30f},
+      {.temperature = 1e-45f, .min_p = 1e-45f},
+      {.temperature = 3e38f, .min_p = 1.0f},
+      {.temperature = 1.0f, .repetition_penalty = 1e-45f, .presence_penalty = -3e38f, .frequency_penalty = -3e38f},
+      {.temperature = 1.0f, .repetition_penalty = 3e38f, .presence_penalty = 3e38f, .frequency_penalty = 3e38f},
+      {.temperature = 1.0f, .logit_bias = {{0, 3e38f}, {1, -3e38f}}},
   };
   for (const auto& logits : cases) {
     for (SamplingParams p : params) {
@@ -214,7 +254,9 @@ TEST(Sampler, AlwaysGivesAValidToken) {
           p.min_tokens = mask ? 1 : 0;
           p.stop_ids = mask ? std::vector<int32_t>{0} : std::vector<int32_t>{};
           for (int i = 0; i < 10; ++i) {
-            const Sampled s = SampleOf(logits, p, {3, 0, i});
+            std::vector<float> row = logits;
+            const TokenCounts counts(std::vector<int32_t>{0, 0, 1, 1, 1}, 1);
+            const Sampled s = Sample(row, p, {3, 0, i}, 0, &counts);
             ASSERT_GE(s.token, 0);
             ASSERT_LT(s.token, int(logits.size()));
             if (mask && logits.size() > 1) {

@@ -13,8 +13,7 @@ Executor::Executor(Decoder* decoder, kernels::KvPool* kv, int max_logits, std::f
     : decoder_(decoder),
       kv_(kv),
       seconds_(std::move(seconds)),
-      logits_(size_t(max_logits) * size_t(decoder->vocab())),
-      scratch_(size_t(decoder->vocab())) {}
+      logits_(size_t(max_logits) * size_t(decoder->vocab())) {}
 
 absl::Status Executor::Execute(StepWork& step) {
   for (const BlockCopy& copy : step.plan.copies) kv_->CopyBlock(copy.from, copy.to);
@@ -29,7 +28,7 @@ absl::Status Executor::Execute(StepWork& step) {
   size_t row = 0;
   for (const SampleTask& task : step.tasks) {
     const size_t rows = task.targets.size() + (task.samples ? 1 + task.drafts.size() : 0);
-    step.results.push_back(SampleRows(task, std::span(logits_).subspan(row * vocab, rows * vocab), scratch_));
+    step.results.push_back(SampleRows(task, std::span(logits_).subspan(row * vocab, rows * vocab), vocab));
     row += rows;
   }
   if (seconds_) step.sample_seconds = seconds_() - begin;

@@ -26,7 +26,6 @@ class Executor {
   kernels::KvPool* const kv_;
   const std::function<double()> seconds_;
   std::vector<float> logits_;  // [max_logits][vocab]
-  std::vector<float> scratch_;  // [vocab]
 };
 
 }  // namespace sluice::engine

@@ -5,14 +5,15 @@
 // those of an answer without drafts, and rows after the first wrong draft mean nothing.
 #pragma once
 
+#include <cstddef>
 #include <span>
 
 #include "engine/runner/step.h"
 
 namespace sluice::engine {
 
-// logits is [targets + 1 + drafts][vocab] ([targets][vocab] where nothing samples), overwritten; scratch is [vocab].
-// Advances the task's states.
-SampleResult SampleRows(const SampleTask& task, std::span<float> logits, std::span<float> scratch);
+// logits is [targets + 1 + drafts][vocab] ([targets][vocab] where nothing samples), used as scratch. Advances the task's
+// states.
+SampleResult SampleRows(const SampleTask& task, std::span<float> logits, size_t vocab);
 
 }  // namespace sluice::engine

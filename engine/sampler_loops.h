@@ -1,0 +1,20 @@
+// The sampler's loops over a whole vocabulary. Each is compiled twice, for AVX2 and for the least CPU, and gives the
+// same bits: lanes and order are fixed, and nothing is fused.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace sluice::engine {
+
+// NaN becomes -infinity. Returns the largest; -infinity for no logits.
+float CleanAndMax(std::span<float> logits);
+
+// out[i] = exp((x[i] - max) / temperature), with max - max = 0 even for infinities. REQUIRES: max is the largest;
+// temperature > 0.
+void ExpWeights(std::span<const float> x, float max, float temperature, double* out);
+
+// The sum of ExpWeights at temperature 1.
+double ExpSum(std::span<const float> x, float max);
+
+}  // namespace sluice::engine
