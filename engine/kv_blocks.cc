@@ -39,15 +39,21 @@ bool KvBlocks::Admit(Sequence& s, int tokens, int keep_free) {
   if (prefix_caching_) cache_.CountLookup(known, hits * block_size_);
   blocks.insert(blocks.end(), fresh->begin(), fresh->end());
   s.blocks = std::move(blocks);
+  Hold(s.blocks);
   s.computed = s.scheduled = hits * block_size_;
   s.stored_blocks = hits;
   return true;
 }
 
-// Only the block that the next token goes into can be shared and partial; full ones are never written again.
+// Only the block that the next token goes into can be shared and partial; full ones are never written again. The last
+// holder writes in place: the copies of the others come before all writes of the same step.
 bool KvBlocks::MustCopy(const Sequence& s) const {
   const size_t at = size_t(s.scheduled / block_size_);
-  return at < s.blocks.size() && cache_.holders(s.blocks[at]) > 1;
+  return at < s.blocks.size() && holders_[size_t(s.blocks[at])] > 1;
+}
+
+void KvBlocks::Hold(std::span<const int32_t> blocks) {
+  for (const int32_t block : blocks) ++holders_[size_t(block)];
 }
 
 int KvBlocks::NeededToExtend(const Sequence& s, int end) const {
@@ -59,6 +65,7 @@ bool KvBlocks::Extend(Sequence& s, int end, std::vector<BlockCopy>& copies) {
   if (needed == 0) return true;
   auto fresh = cache_.Allocate(needed);
   if (!fresh) return false;
+  Hold(*fresh);
   if (MustCopy(s)) {
     int32_t& block = s.blocks[size_t(s.scheduled / block_size_)];
     copies.push_back({block, fresh->back()});
@@ -83,6 +90,7 @@ void KvBlocks::Share(const Sequence& from, int tokens, Sequence& to) {
   CHECK(to.blocks.empty());
   to.blocks.assign(from.blocks.begin(), from.blocks.begin() + BlocksFor(tokens, block_size_));
   for (const int32_t block : to.blocks) cache_.Ref(block);
+  Hold(to.blocks);
   const size_t full = size_t(tokens / block_size_);
   to.names.assign(from.names.begin(), from.names.begin() + int64_t(std::min(full, from.names.size())));
   to.stored_blocks = std::min(from.stored_blocks, int(full));
@@ -95,6 +103,7 @@ void KvBlocks::Release(Sequence& s) {
 
 void KvBlocks::GiveBack(std::vector<int32_t> blocks, uint64_t last_user) {
   if (blocks.empty()) return;
+  for (const int32_t block : blocks) --holders_[size_t(block)];
   returning_ += int(blocks.size());
   waiting_.push_back({last_user, std::move(blocks)});
   StepDone(done_);

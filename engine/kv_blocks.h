@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/block_pool.h"
@@ -26,7 +27,11 @@ struct BlockCopy {
 class KvBlocks {
  public:
   KvBlocks(int num_blocks, int block_size, bool prefix_caching)
-      : pool_(num_blocks), cache_(&pool_, block_size), block_size_(block_size), prefix_caching_(prefix_caching) {}
+      : pool_(num_blocks),
+        cache_(&pool_, block_size),
+        block_size_(block_size),
+        prefix_caching_(prefix_caching),
+        holders_(size_t(num_blocks), 0) {}
 
   // Gives a sequence without blocks those of `tokens` tokens; the longest cached prefix of its known tokens is among
   // them and counts as computed, all but the last token at most. All or nothing; `keep_free` blocks are FREE afterwards.
@@ -68,6 +73,7 @@ class KvBlocks {
     std::vector<int32_t> blocks;
   };
 
+  void Hold(std::span<const int32_t> blocks);
   void GiveBack(std::vector<int32_t> blocks, uint64_t last_user);
   bool MustCopy(const Sequence& s) const;
   void NameBlocks(Sequence& s, int count) const;
@@ -76,6 +82,7 @@ class KvBlocks {
   PrefixCache cache_;
   const int block_size_;
   const bool prefix_caching_;
+  std::vector<int> holders_;  // by block: tables it is in; one that was given back is in none, though it may be returning
   uint64_t begun_ = 0;
   uint64_t done_ = 0;
   std::vector<Batch> waiting_;

@@ -41,9 +41,6 @@ class PrefixCache {
   // Give a sequence's blocks back last one first: then the ends of prefixes are evicted before their beginnings.
   void Unref(int32_t block);
 
-  // How many references others hold.
-  int holders(int32_t block) const { return pool_->refs(block) - (nodes_[block].stored ? 1 : 0); }
-
   // The blocks of the longest stored prefix, at most max_blocks, each with a reference for the caller. names[i] is the
   // name of the tokens [i * block_size, (i + 1) * block_size).
   std::vector<int32_t> Match(std::span<const BlockHash> names, std::span<const int32_t> tokens, int max_blocks);

@@ -205,6 +205,7 @@ void Scheduler::PlanChunk(const SequencePtr& s, StepPlan& plan, Budget& budget) 
 void Scheduler::Take(Chunk c, StepPlan& plan, Budget& budget) {
   Sequence& s = *c.sequence;
   c.recomputes = s.recomputes;
+  c.forks = c.samples && s.pending == 0 && !s.siblings.empty();
   budget.tokens -= c.rows();
   budget.logits -= c.logits();
   --budget.seqs;

@@ -42,6 +42,7 @@ struct Chunk {
   int score_begin = 0;    // tokens [score_begin, score_begin + scores) of the range score the prompt token after them
   int scores = 0;
   bool samples = false;   // the range ends at the last token, so the step yields the next one
+  bool forks = false;       // it is the first that samples, for the sequence's siblings too
   uint32_t recomputes = 0;  // the sequence's when it was planned
 
   int rows() const { return count + int(drafts.size()); }

@@ -16,9 +16,10 @@ class Committer {
     if (c.samples) s.pending -= 1;
     if (s.removed) return;
     const bool kept = c.recomputes == s.recomputes;  // else its blocks were taken away meanwhile
-    if (kept) Advance(s, c, result);
+    if (kept) Advance(s, c);
+    AddScores(s, c, result);
     if (!c.samples) return;
-    if (!s.siblings.empty()) AddSiblings(s, result);
+    if (c.forks) AddSiblings(s, result);
     AddTokens(s, result.tokens);
     if (!s.removed && !s.parked) Roll(s, c, result, kept);
   }
@@ -26,12 +27,18 @@ class Committer {
   StepOutput Take() { return std::move(out_); }
 
  private:
-  void Advance(Sequence& s, const Chunk& c, const SampleResult& result) {
+  void Advance(Sequence& s, const Chunk& c) {
     CHECK_EQ(s.computed, c.begin);
     s.computed += c.count;
-    s.scored.insert(s.scored.end(), result.scored.begin(), result.scored.end());
     out_.progress.push_back({s.id, s.computed});
     sequences_.kv().StoreComputed(s);
+  }
+
+  // True whatever became of the blocks; after a recompute they may come twice.
+  static void AddScores(Sequence& s, const Chunk& c, const SampleResult& result) {
+    for (size_t i = 0; i < result.scored.size(); ++i) {
+      if (size_t(c.score_begin) + i == s.scored.size()) s.scored.push_back(result.scored[i]);
+    }
   }
 
   // Of a request that parks nothing runs on: its choices are tokens only.

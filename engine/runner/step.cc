@@ -35,7 +35,7 @@ void AddLogits(const Chunk& c, StepInputs& in, SampleTask& task) {
   task.drafts = c.drafts;
   task.states = {s.sample};
   if (!c.samples) return;
-  task.states.insert(task.states.end(), s.siblings.begin(), s.siblings.end());
+  if (c.forks) task.states.insert(task.states.end(), s.siblings.begin(), s.siblings.end());
   for (int i = c.count - 1; i < c.rows(); ++i) in.logit_rows.push_back(first_row + i);
 }
 
