@@ -110,6 +110,7 @@ void DecodeRole::StartDecoding(uint64_t id, Lease& lease, const Receiver::End& e
   v1::Committed* committed = requests_.NewEvent(id)->mutable_committed();
   committed->set_lease_id(id);
   committed->set_bytes(end.bytes);
+  committed->set_exposed_transfer_ms(absl::ToDoubleMilliseconds(end.exposed));
   requests_.AddProgress(id, "committed", at, end.bytes);
 }
 

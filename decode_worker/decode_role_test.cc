@@ -108,6 +108,7 @@ class DecodeRoleTest : public testing::Test {
     end.commit.set_computed_tokens(prompt);
     end.commit.add_first_tokens()->set_token_id(first_token);
     end.bytes = int64_t(kLayout.block_bytes_all_layers()) * kernels::BlocksFor(prompt, kLayout.block_size);
+    end.exposed = absl::Microseconds(2500);
     return end;
   }
   int free() const { return engine_.stats().blocks_free; }
@@ -136,6 +137,7 @@ TEST_F(DecodeRoleTest, GoesOnFromTheSecondToken) {
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[0].committed().lease_id(), lease);
   EXPECT_EQ(events[0].committed().bytes(), int64_t(3 * kLayout.block_bytes_all_layers()));
+  EXPECT_EQ(events[0].committed().exposed_transfer_ms(), 2.5);
   EXPECT_EQ(events[1].progress().events(0).name(), "committed");
   EXPECT_EQ(events[1].progress().events(0).at_ms(), 25.0);
 
@@ -233,6 +235,7 @@ TEST_F(DecodeRoleTest, ATransfersFailureHasItsReason) {
       {absl::DataLossError("wrong checksum"), v1::CHECKSUM_MISMATCH},
       {absl::UnavailableError("no link to the prefill worker"), v1::TRANSFER_FAILED},
       {absl::DeadlineExceededError("no progress"), v1::TRANSFER_FAILED},
+      {kvtransfer::PeerLost("the prefill worker is silent"), v1::WORKER_LOST},
       {kvtransfer::FromErrorInfo(worker::MakeError(v1::DEADLINE, "the sender's word")), v1::DEADLINE},
   };
   for (const auto& [status, reason] : cases) {

@@ -24,7 +24,7 @@ constexpr int kVocab = 12;
 class Guesser final : public Drafter {
  public:
   explicit Guesser(uint64_t seed) : random_(seed) {}
-  bool active() const override { return active_; }
+  bool active(int) const override { return active_; }
   std::vector<int32_t> Propose(std::span<const int32_t> tokens, int limit) override {
     std::vector<int32_t> drafts;
     for (size_t i = tokens.size() - 1; i-- > 0 && drafts.empty();) {
@@ -34,7 +34,7 @@ class Guesser final : public Drafter {
     if (drafts.empty() && random_() % 2 == 0) drafts.push_back(int32_t(random_() % kVocab));
     return drafts;
   }
-  void Observe(int, int) override { active_ = random_() % 4 != 0; }
+  void Report(int, int, int) override { active_ = random_() % 4 != 0; }
 
  private:
   std::mt19937_64 random_;

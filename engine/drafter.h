@@ -12,14 +12,15 @@ class Drafter {
  public:
   virtual ~Drafter() = default;
 
-  // Worth asking now. While it is, steps of the sequence do not overlap: a guess needs all tokens before it.
-  virtual bool active() const = 0;
+  // Worth asking when there are `position` tokens. While it is, steps of the sequence do not overlap: a guess needs all
+  // tokens before it.
+  virtual bool active(int position) const = 0;
 
   // At most `limit` tokens that may follow `tokens` (prompt + answer), which only ever grow from call to call.
   virtual std::vector<int32_t> Propose(std::span<const int32_t> tokens, int limit) = 0;
 
-  // One token more came without a draft, or of `drafted` > 0 proposed ones the first `accepted` were right.
-  virtual void Observe(int drafted, int accepted) = 0;
+  // Of the `drafted` guesses after `position` tokens the first `accepted` were right.
+  virtual void Report(int position, int drafted, int accepted) = 0;
 };
 
 }  // namespace sluice::engine

@@ -91,7 +91,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, co
                         .model_hash = options.model_hash,
                         .numerics = std::string(backend.numerics_id())};
   impl->sequences = std::make_unique<SequenceTable>(std::move(limits), scheduler, options.new_drafter);
-  impl->executor = std::make_unique<Executor>(impl->decoder.get(), impl->kv.get(), max_logits, options.seconds);
+  impl->executor = std::make_unique<Executor>(impl->decoder.get(), impl->kv.get(), max_logits,
+                                              options.draft_rule, options.seconds);
   impl->seconds = options.seconds;
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }

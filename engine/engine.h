@@ -15,6 +15,8 @@
 #include "absl/status/statusor.h"
 #include "engine/files/model_file.h"
 #include "engine/runner/commit.h"
+#include "engine/runner/sample_rows.h"
+#include "engine/runner/step.h"
 #include "engine/scheduler.h"
 #include "engine/sequence_table.h"
 #include "kernels/backend.h"
@@ -29,7 +31,8 @@ struct EngineOptions {
   SchedulerLimits scheduler;
   bool prefix_caching = true;
   std::string model_hash;         // of cached prefixes; engines of different models never meet, so it may be empty
-  DrafterFactory new_drafter;     // one a sequence; empty: no drafts
+  DrafterFactory new_drafter;  // one a sequence; empty: no drafts. See also scheduler.max_drafts
+  DraftRule draft_rule = DraftRule::kEquality;
   std::function<double()> seconds;  // a clock, for the statistics alone; may be empty
 };
 

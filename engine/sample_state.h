@@ -29,11 +29,17 @@ struct SampleState {
     if (params.penalizes()) counts.CatchUp(tokens, num_prompt_tokens);
   }
 
+  // A token from elsewhere follows.
   void Append(int32_t token) {
-    last_token = token;
-    ++position;
-    ++generated;
     if (params.penalizes()) counts.Add(token);
+    Advance(1, token);
+  }
+
+  // `count` tokens follow, the last of which is `last`; `counts` has them already.
+  void Advance(int count, int32_t last) {
+    last_token = last;
+    position += count;
+    generated += count;
   }
 };
 

@@ -11,6 +11,7 @@
 
 #include "engine/deterministic_math.h"
 #include "engine/keyed_random.h"
+#include "engine/sampler_draw.h"
 #include "engine/sampler_edits.h"
 #include "engine/sampler_loops.h"
 
@@ -192,43 +193,27 @@ std::vector<Candidate> Candidates(std::span<const float> logits, float max, cons
 
 // ---- the draw ----
 
-// The smallest e so far.
-struct Winner {
-  double e = std::numeric_limits<double>::infinity();
-  int32_t token = 0;
-
-  void Offer(int32_t id, double weight, double u) {
-    // -log(u) >= 1 - u, so most tokens lose without a logarithm; the slack covers the rounding of DetLog.
-    if (1.0 - u > e * weight * (1.0 + 1e-9)) return;
-    const double mine = -DetLog(u) / weight;
-    if (mine < e || (mine == e && id < token)) {
-      e = mine;
-      token = id;
-    }
-  }
-};
-
 int32_t Draw(const std::vector<Candidate>& candidates, const RandomKey& key) {
   KeyedUniform uniform(key);
-  Winner winner;
-  for (const Candidate& c : candidates) winner.Offer(c.id, c.weight, uniform(uint32_t(c.id)));
-  return winner.token;
+  ExponentialRace race;
+  for (const Candidate& c : candidates) race.Offer(c.id, c.weight, uniform(uint32_t(c.id)));
+  return race.winner();
 }
 
 // Draw of the whole vocabulary, without candidates.
 int32_t DrawAny(std::span<const float> logits, float max, float temperature, const RandomKey& key) {
   constexpr size_t kPiece = 512;
   std::array<double, kPiece> weights, uniforms;
-  Winner winner;
+  ExponentialRace race;
   for (size_t begin = 0; begin < logits.size(); begin += kPiece) {
     const size_t count = std::min(kPiece, logits.size() - begin);
     ExpWeights(logits.subspan(begin, count), max, temperature, weights.data());
     FillUniform(key, uint32_t(begin), std::span(uniforms).first(count));
     for (size_t i = 0; i < count; ++i) {
-      if (weights[i] > 0.0) winner.Offer(int32_t(begin + i), weights[i], uniforms[i]);
+      if (weights[i] > 0.0) race.Offer(int32_t(begin + i), weights[i], uniforms[i]);
     }
   }
-  return winner.token;
+  return race.winner();
 }
 
 int32_t LowestBest(std::span<const float> logits, float max) {

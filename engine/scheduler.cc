@@ -32,7 +32,7 @@ bool IsDecodeRow(const Sequence& s) {
 
 // A drafter needs every token before its guess.
 bool WaitsForItsToken(const Sequence& s) {
-  return s.pending > 0 && s.drafter != nullptr && s.drafter->active();
+  return s.pending > 0 && s.drafter != nullptr && s.drafter->active(s.total());
 }
 
 // The rows of a range that score prompt tokens.
@@ -166,7 +166,7 @@ void Scheduler::PlanDrafts(StepPlan& plan, Budget& budget) {
   if (limits_.max_drafts == 0) return;
   for (Chunk& c : plan.chunks) {
     Sequence& s = *c.sequence;
-    if (s.drafter == nullptr || !s.drafter->active() || s.total() != int(s.tokens.size()) + 1) continue;
+    if (s.drafter == nullptr || !s.drafter->active(int(s.tokens.size())) || s.total() != int(s.tokens.size()) + 1) continue;
     const int left = s.sampling().max_tokens - s.generated() - 1;
     const int limit = std::min({limits_.max_drafts, budget.tokens, budget.logits, left});
     if (limit <= 0) continue;

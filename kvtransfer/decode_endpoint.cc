@@ -25,7 +25,7 @@ DecodeEndpoint::DecodeEndpoint(Options options, OnEnd on_end)
 
 DecodeEndpoint::~DecodeEndpoint() {
   thread_->Post([this] {
-    while (!pairs_.empty()) Break(pairs_.begin()->first, absl::UnavailableError("the decode worker is shutting down"));
+    while (!pairs_.empty()) Break(pairs_.begin()->first, PeerLost("the decode worker is shutting down"));
   });
   thread_->Stop();
 }
@@ -33,19 +33,21 @@ DecodeEndpoint::~DecodeEndpoint() {
 LinkHandler<v1::SenderMessage> DecodeEndpoint::Accept(std::shared_ptr<ReceiverLink> link) {
   const uint64_t id = next_link_.fetch_add(1);
   return {[this, thread = thread_, id, link](v1::SenderMessage message) {
-            thread->Post([this, id, link, m = std::move(message)] { OnMessage(id, link, m); });
+            // Stamped here: the thread may be busy with pieces.
+            thread->Post(
+                [this, id, link, m = std::move(message), received = absl::Now()] { OnMessage(id, link, m, received); });
           },
           [this, thread = thread_, id](const absl::Status&) { thread->Post([this, id] { OnLinkEnd(id); }); }};
 }
 
 void DecodeEndpoint::OnMessage(uint64_t link_id, const std::shared_ptr<ReceiverLink>& link,
-                               const v1::SenderMessage& message) {
+                               const v1::SenderMessage& message, absl::Time received) {
   const auto known = pair_of_link_.find(link_id);
   if (known == pair_of_link_.end()) return OnHello(link_id, link, message);
   if (known->second == 0) return;  // it crossed the end of the pair
   Pair& pair = pairs_.at(known->second);
   pair.last_heard = absl::Now();
-  pair.machine->OnMessage(message, pair.last_heard);
+  pair.machine->OnMessage(message, received);
   CarryOut(known->second, pair);
 }
 
@@ -99,7 +101,7 @@ void DecodeEndpoint::OnHello(uint64_t link_id, const std::shared_ptr<ReceiverLin
     pair_of_link_[link_id] = 0;
     return link->Close(bad);
   }
-  if (pairs_.contains(prefill)) Break(prefill, absl::UnavailableError("the prefill worker began a new epoch"));
+  if (pairs_.contains(prefill)) Break(prefill, PeerLost("the prefill worker began a new epoch"));
   last_epoch_[prefill] = epoch;
   pair_of_link_[link_id] = prefill;
   Pair& pair = pairs_[prefill];
@@ -120,7 +122,7 @@ void DecodeEndpoint::OnHello(uint64_t link_id, const std::shared_ptr<ReceiverLin
 void DecodeEndpoint::OnLinkEnd(uint64_t link_id) {
   const auto it = pair_of_link_.find(link_id);
   if (it == pair_of_link_.end()) return;
-  Break(it->second, absl::UnavailableError("the link to the prefill worker has ended"));
+  Break(it->second, PeerLost("the link to the prefill worker has ended"));
   pair_of_link_.erase(link_id);
 }
 
@@ -149,7 +151,7 @@ void DecodeEndpoint::Expect(uint64_t lease_id, uint64_t prefill_incarnation, v1:
   thread_->Post([this, lease_id, prefill_incarnation, key = std::move(key), blocks = std::move(blocks)]() mutable {
     const auto it = pairs_.find(prefill_incarnation);
     leases_[lease_id] = {prefill_incarnation, std::move(blocks)};
-    if (it == pairs_.end()) return EndNow(lease_id, absl::UnavailableError("no link to the prefill worker"));
+    if (it == pairs_.end()) return EndNow(lease_id, PeerLost("no link to the prefill worker"));
     const int num_blocks = int(leases_.at(lease_id).blocks.size());
     it->second.machine->Expect(
         lease_id, key,
@@ -183,7 +185,9 @@ void DecodeEndpoint::CarryOut(uint64_t prefill_incarnation, Pair& pair) {
     }
     for (const uint64_t sequence : outbox.releases) pair.channel->Release(sequence);
     for (const Receiver::Post& post : outbox.posts) {
-      if (absl::Status s = pair.channel->PostReceive(post.sequence, size_t(post.bytes)); !s.ok()) pair.machine->Lose(s);
+      if (absl::Status s = pair.channel->PostReceive(post.sequence, size_t(post.bytes)); !s.ok()) {
+        pair.machine->Abort(s);
+      }
     }
     for (v1::ReceiverMessage& message : outbox.messages) pair.link->Send(std::move(message));
     for (const Receiver::Scatter& scatter : outbox.scatters) Scatter(pair, scatter);
@@ -221,8 +225,9 @@ void DecodeEndpoint::Tick() {
   std::vector<std::pair<uint64_t, absl::Status>> broken;
   for (auto& [incarnation, pair] : pairs_) {
     if (now - pair.last_heard > options_.silence_limit) {
-      broken.emplace_back(incarnation, absl::UnavailableError("the prefill worker is silent"));
-    } else if (absl::Status s = pair.channel->status(); !s.ok()) {
+      broken.emplace_back(incarnation, PeerLost("the prefill worker is silent"));
+    } else if (absl::Status s = pair.channel->status(); !s.ok() && ++pair.bad_channel_ticks > 1) {
+      // One tick later, so that a peer that aborted the pair is heard first: it says why.
       broken.emplace_back(incarnation, s);
     } else if (now - pair.last_ping > options_.ping_interval) {
       v1::ReceiverMessage ping;

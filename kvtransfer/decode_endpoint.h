@@ -62,6 +62,7 @@ class DecodeEndpoint {
     std::unique_ptr<Receiver> machine;
     std::unique_ptr<ReceiveChannel> channel;
     absl::Time last_heard, last_ping;
+    int bad_channel_ticks = 0;
   };
   struct Lease {
     uint64_t prefill_incarnation = 0;
@@ -69,7 +70,8 @@ class DecodeEndpoint {
   };
 
   LinkHandler<v1::SenderMessage> Accept(std::shared_ptr<ReceiverLink> link);
-  void OnMessage(uint64_t link_id, const std::shared_ptr<ReceiverLink>& link, const v1::SenderMessage& message);
+  void OnMessage(uint64_t link_id, const std::shared_ptr<ReceiverLink>& link, const v1::SenderMessage& message,
+                 absl::Time received);
   void OnLinkEnd(uint64_t link_id);
   void OnHello(uint64_t link_id, const std::shared_ptr<ReceiverLink>& link, const v1::SenderMessage& message);
   absl::Status CheckHello(const v1::SenderMessage& message) const;

@@ -32,4 +32,12 @@ absl::Status FromErrorInfo(const v1::ErrorInfo& error) {
   return status;
 }
 
+absl::Status PeerLost(absl::string_view what) {
+  v1::ErrorInfo error;
+  error.set_code(int(absl::StatusCode::kUnavailable));
+  error.set_reason(v1::WORKER_LOST);
+  error.set_message(std::string(what));
+  return FromErrorInfo(error);
+}
+
 }  // namespace sluice::kvtransfer

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "proto/worker.pb.h"
 
 namespace sluice::kvtransfer {
@@ -10,5 +11,8 @@ namespace sluice::kvtransfer {
 // `reason` is for a status that knows none.
 v1::ErrorInfo ToErrorInfo(const absl::Status& status, v1::ErrorReason reason);
 absl::Status FromErrorInfo(const v1::ErrorInfo& error);  // code 0 is OK
+
+// UNAVAILABLE with the reason WORKER_LOST: the other process is gone, or not to be reached.
+absl::Status PeerLost(absl::string_view what);
 
 }  // namespace sluice::kvtransfer

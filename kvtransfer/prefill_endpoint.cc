@@ -19,6 +19,7 @@ namespace {
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
 constexpr absl::Duration kChannelTimeout = absl::Seconds(2);
+constexpr absl::Duration kFarewell = absl::Milliseconds(300);
 
 }  // namespace
 
@@ -43,9 +44,10 @@ void PrefillEndpoint::SetPeers(std::map<uint64_t, std::string> address_by_incarn
       if (!peers.contains(incarnation)) gone.push_back(incarnation);
     }
     for (const uint64_t incarnation : gone) {
-      Break(incarnation, pairs_.at(incarnation), absl::UnavailableError("the decode worker has left"));
+      Break(incarnation, pairs_.at(incarnation), PeerLost("the decode worker has left"));
       pairs_.erase(incarnation);
     }
+    if (peers.empty()) EndFarewells(absl::InfiniteFuture());
     for (const auto& [incarnation, address] : peers) {
       const auto [it, fresh] = pairs_.try_emplace(incarnation);
       it->second.address = address;
@@ -119,6 +121,7 @@ void PrefillEndpoint::OnHello(uint64_t incarnation, Pair& pair, const v1::Receiv
   pair.channel = options_.wrap_channel ? options_.wrap_channel(std::move(*channel)) : std::move(*channel);
   pair.machine = std::make_unique<Sender>(pair.epoch, options_.sender);
   pair.max_piece_bytes = hello.max_piece_bytes();
+  pair.bad_channel_ticks = 0;
   pair.state = PairState::kUp;
   pair.backoff = absl::Milliseconds(50);
   VLOG(1) << "paired with decode worker " << pair.address << ", epoch " << pair.epoch;
@@ -133,13 +136,15 @@ void PrefillEndpoint::OnLinkEnd(uint64_t incarnation, uint64_t epoch, const absl
     links_.erase({incarnation, epoch});
   }
   if (!current) return;
-  Break(incarnation, it->second,
-        why.ok() ? absl::UnavailableError("the decode worker ended the link") : absl::UnavailableError(why.message()));
+  // A decode worker that ends a pair for a reason says so; another code is that reason's.
+  const bool lost = why.ok() || absl::IsUnavailable(why) || absl::IsCancelled(why);
+  Break(incarnation, it->second, lost ? PeerLost("the link to the decode worker has ended") : why);
 }
 
 // Ends the pair's epoch and all its transfers; the next attempt comes after the backoff.
 void PrefillEndpoint::Break(uint64_t incarnation, Pair& pair, absl::Status why) {
   MarkDown(incarnation, pair, why);
+  const bool aborted = pair.machine != nullptr && pair.machine->dead();
   if (pair.machine != nullptr) {
     pair.breaking = true;  // CarryOut must not come back here
     pair.machine->Lose(why);
@@ -148,10 +153,22 @@ void PrefillEndpoint::Break(uint64_t incarnation, Pair& pair, absl::Status why) 
   }
   pair.machine.reset();
   pair.channel.reset();
-  if (pair.link != nullptr) std::exchange(pair.link, nullptr)->Close(why);
+  if (pair.link != nullptr && aborted) {
+    farewells_.push_back({std::exchange(pair.link, nullptr), absl::Now() + kFarewell});
+  } else if (pair.link != nullptr) {
+    std::exchange(pair.link, nullptr)->Close(why);
+  }
   if (pair.state == PairState::kRefused) return;
   pair.retry_at = absl::Now() + pair.backoff;
   pair.backoff = std::min(pair.backoff * 2, kMaxBackoff);
+}
+
+void PrefillEndpoint::EndFarewells(absl::Time now) {
+  std::erase_if(farewells_, [now](const Farewell& farewell) {
+    if (now < farewell.until) return false;
+    farewell.link->Close(absl::OkStatus());
+    return true;
+  });
 }
 
 // Before the pair's transfers end: who hears of an end must not believe in the pair any more.
@@ -167,7 +184,7 @@ void PrefillEndpoint::Open(TransferId id, v1::RequestKey key, std::vector<int32_
     transfers_[id] = std::move(blocks);
     const auto it = pairs_.find(id.decode_incarnation);
     if (it == pairs_.end() || it->second.machine == nullptr) {
-      return EndNow(id, absl::UnavailableError("no link to the decode worker"));
+      return EndNow(id, PeerLost("no link to the decode worker"));
     }
     it->second.machine->Open(id.lease_id, key, absl::Now());
     CarryOut(id.decode_incarnation, it->second);
@@ -227,13 +244,13 @@ void PrefillEndpoint::CarryOut(uint64_t incarnation, Pair& pair) {
 void PrefillEndpoint::Gather(Pair& pair, const Sender::Gather& gather, uint64_t incarnation) {
   if (pair.machine->dead()) return;
   const absl::StatusOr<std::span<std::byte>> buffer = pair.channel->Buffer(gather.sequence, size_t(gather.bytes));
-  if (!buffer.ok()) return pair.machine->Lose(buffer.status());
+  if (!buffer.ok()) return pair.machine->Abort(buffer.status());
   uint64_t checksum = 0;
   if (!gather.dropped) {
     GatherPiece(gather.piece, options_.kv, transfers_.at({incarnation, gather.lease_id}), *buffer);
     checksum = Checksum(*buffer);
   }
-  if (absl::Status s = pair.channel->Send(gather.sequence); !s.ok()) return pair.machine->Lose(s);
+  if (absl::Status s = pair.channel->Send(gather.sequence); !s.ok()) return pair.machine->Abort(s);
   pair.machine->Sent(gather.sequence, checksum, absl::Now());
 }
 
@@ -247,6 +264,7 @@ void PrefillEndpoint::EndNow(TransferId id, const absl::Status& why) {
 
 void PrefillEndpoint::Tick() {
   const absl::Time now = absl::Now();
+  EndFarewells(now);
   for (auto& [incarnation, pair] : pairs_) {
     if (pair.state == PairState::kRefused) continue;
     if (pair.link == nullptr) {
@@ -254,7 +272,7 @@ void PrefillEndpoint::Tick() {
       continue;
     }
     if (now - pair.last_heard > options_.silence_limit) {
-      Break(incarnation, pair, absl::UnavailableError("the decode worker is silent"));
+      Break(incarnation, pair, PeerLost("the decode worker is silent"));
       continue;
     }
     if (pair.machine == nullptr) continue;
@@ -265,7 +283,8 @@ void PrefillEndpoint::Tick() {
       pair.link->Send(std::move(ping));
       pair.last_ping = now;
     }
-    if (absl::Status s = pair.channel->status(); !s.ok()) pair.machine->Lose(s);
+    // One tick later, so that a peer that aborted the pair is heard first: it says why.
+    if (absl::Status s = pair.channel->status(); !s.ok() && ++pair.bad_channel_ticks > 1) pair.machine->Abort(s);
     pair.machine->Tick(now);
     CarryOut(incarnation, pair);
   }

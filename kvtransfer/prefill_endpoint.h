@@ -82,6 +82,12 @@ class PrefillEndpoint {
     absl::Time retry_at;
     absl::Duration backoff = absl::Milliseconds(50);
     absl::Time last_heard, last_ping;
+    int bad_channel_ticks = 0;
+  };
+  // Of a pair that this side aborted: it stays until the peer has heard why and ends it, or for a moment.
+  struct Farewell {
+    std::shared_ptr<SenderLink> link;
+    absl::Time until;
   };
 
   void Dial(uint64_t incarnation, Pair& pair);
@@ -90,6 +96,7 @@ class PrefillEndpoint {
   bool NoLinks() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(links_mutex_) { return links_.empty(); }
   void OnHello(uint64_t incarnation, Pair& pair, const v1::ReceiverHello& hello);
   void Break(uint64_t incarnation, Pair& pair, absl::Status why);  // by value: it may be the machine's
+  void EndFarewells(absl::Time now);
   void MarkDown(uint64_t incarnation, Pair& pair, const absl::Status& why);
   void CarryOut(uint64_t incarnation, Pair& pair);
   void Gather(Pair& pair, const Sender::Gather& gather, uint64_t incarnation);
@@ -104,7 +111,8 @@ class PrefillEndpoint {
   std::map<std::pair<uint64_t, uint64_t>, std::shared_ptr<grpc::Channel>> links_ ABSL_GUARDED_BY(links_mutex_);
 
   // Of the thread alone.
-  std::map<uint64_t, Pair> pairs_;                        // by decode incarnation
+  std::map<uint64_t, Pair> pairs_;  // by decode incarnation
+  std::vector<Farewell> farewells_;
   std::map<uint64_t, uint64_t> last_epoch_;               // by decode incarnation; survives the pair
   std::map<TransferId, std::vector<int32_t>> transfers_;  // open ones, with their blocks
   std::shared_ptr<SerialThread> thread_;                  // last: everything above is there before it runs

@@ -1,5 +1,6 @@
 #include "kvtransfer/receiver.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -119,6 +120,7 @@ void Receiver::GrantMore(absl::Time now) {
     Slot& slot = slots_[next_sequence_];
     slot.lease_id = chosen->first;
     slot.piece_index = index;
+    slot.granted_at = now;
     outbox_.posts.push_back({next_sequence_, lease.pieces[index].second});
     v1::Grant& grant = *NewMessage().mutable_grant();
     grant.set_lease_id(chosen->first);
@@ -134,6 +136,7 @@ void Receiver::OnData(const v1::Data& data, absl::Time now) {
     return Abort(absl::InternalError(absl::StrFormat("data %d was not granted or came twice", data.sequence())));
   }
   it->second.data = data;
+  if (it->second.halved()) it->second.first_half = now;
   MaybeScatter(data.sequence(), now);
 }
 
@@ -144,6 +147,7 @@ void Receiver::Arrived(uint64_t sequence, absl::Time now) {
     return Abort(absl::InternalError(absl::StrFormat("bytes of piece %d were not granted or came twice", sequence)));
   }
   it->second.arrived = true;
+  if (it->second.halved()) it->second.first_half = now;
   MaybeScatter(sequence, now);
 }
 
@@ -187,6 +191,7 @@ void Receiver::Scattered(uint64_t sequence, const absl::Status& status, absl::Ti
   }
   if (status.ok()) {
     ++lease.landed;
+    lease.last_landed = now;
     lease.bytes += lease.pieces[it->second.piece_index].second;
     NewMessage().mutable_ack()->set_sequence(sequence);
   } else {
@@ -212,7 +217,7 @@ void Receiver::OnCommit(const v1::Commit& commit, absl::Time now) {
                                                      commit.lease_id(), commit.num_pieces(), lease->pieces.size())));
   }
   lease->commit = commit;
-  lease->last_progress = now;
+  lease->committed_at = lease->last_progress = now;
   Settle(commit.lease_id());
 }
 
@@ -231,7 +236,7 @@ void Receiver::FailLease(uint64_t lease_id, const absl::Status& why, absl::Time 
   if (!lease.failed.ok()) return;
   lease.failed = why.ok() ? absl::CancelledError("released") : why;
   lease.pending.clear();
-  lease.last_progress = now;
+  lease.failed_at = lease.last_progress = now;
   Settle(lease_id);
   if (!dead()) GrantMore(now);
 }
@@ -255,7 +260,9 @@ void Receiver::EmitEnd(uint64_t lease_id, Lease& lease, const absl::Status& stat
   end.lease_id = lease_id;
   end.status = status;
   end.bytes = lease.bytes;
-  if (status.ok()) end.commit = *lease.commit;
+  if (!status.ok()) return;
+  end.commit = *lease.commit;
+  end.exposed = std::max(absl::ZeroDuration(), lease.last_landed - lease.committed_at);
 }
 
 void Receiver::SendDone(uint64_t lease_id, const absl::Status& status) {
@@ -265,6 +272,7 @@ void Receiver::SendDone(uint64_t lease_id, const absl::Status& status) {
 }
 
 void Receiver::Abort(const absl::Status& why) {
+  if (dead()) return;
   *NewMessage().mutable_abort()->mutable_error() = ToErrorInfo(why, v1::TRANSFER_FAILED);
   Lose(why);
 }
@@ -293,6 +301,15 @@ void Receiver::Lose(const absl::Status& why) {
 
 void Receiver::Tick(absl::Time now) {
   if (dead()) return;
+  for (const auto& [sequence, slot] : slots_) {
+    if (now < DueTime(slot)) continue;
+    return Abort(
+        absl::DeadlineExceededError(absl::StrFormat("piece %d of lease %d was granted %s ago and %s", slot.piece_index,
+                                                    slot.lease_id, absl::FormatDuration(now - slot.granted_at),
+                                                    slot.data.has_value() ? "its bytes are lost"
+                                                    : slot.arrived        ? "its announcement is lost"
+                                                                   : "is held back though the lease has ended")));
+  }
   for (auto& [id, lease] : leases_) {
     const bool waiting = lease.granted > 0 || !lease.pending.empty();
     if (!waiting || now - lease.last_progress < options_.progress_timeout) continue;
@@ -303,6 +320,14 @@ void Receiver::Tick(absl::Time now) {
                                                       absl::FormatDuration(now - lease.last_progress))));
     }
   }
+}
+
+absl::Time Receiver::DueTime(const Slot& slot) const {
+  if (slot.scattering) return absl::InfiniteFuture();
+  if (slot.halved()) return slot.first_half + options_.arrival_timeout;
+  const Lease& lease = leases_.at(slot.lease_id);
+  if (lease.failed.ok()) return absl::InfiniteFuture();
+  return std::max(slot.granted_at, lease.failed_at) + options_.arrival_timeout;
 }
 
 Receiver::Outbox Receiver::Take() {

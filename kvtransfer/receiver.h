@@ -7,6 +7,8 @@
 //    the owner again and no late write can touch them.
 //  - End is OK only when a Commit named the number of pieces and exactly these arrived, each with the right checksum.
 //  - At most `window` pieces are granted and not landed, at most `lease_window` of one lease; leases take turns.
+//  - A piece that is lost, or held back by a peer that was told to stop, aborts the pair within `arrival_timeout`: its
+//    place in the order of the channel would be taken for ever.
 //  - Anything abnormal aborts the pair; a piece of an unknown or ended lease is answered by Done with an error.
 //
 // One instance lives for one epoch. Orders are carried out by the owner, who reports Arrived() and Scattered().
@@ -34,6 +36,9 @@ class Receiver {
     int64_t max_piece_bytes = int64_t{4} << 20;
     // A lease with pieces announced or granted but without progress for this long fails.
     absl::Duration progress_timeout = absl::Seconds(10);
+    // Of a piece's DATA and its bytes the second comes at most this long after the first; and what was granted comes
+    // at most this long after its lease has failed.
+    absl::Duration arrival_timeout = absl::Seconds(1);
   };
 
   // Post a receive on the channel. Comes before the Grant that it belongs to.
@@ -53,6 +58,8 @@ class Receiver {
     absl::Status status;
     v1::Commit commit;  // when OK
     int64_t bytes = 0;
+    // When OK: how long after the Commit, which means that the prompt is computed, the last piece had landed.
+    absl::Duration exposed;
   };
   struct Outbox {
     std::vector<Post> posts;
@@ -80,6 +87,9 @@ class Receiver {
   // The link or the channel is gone.
   void Lose(const absl::Status& why);
 
+  // The pair cannot go on, by what this side has found: Lose, and the peer is told why.
+  void Abort(const absl::Status& why);
+
   void Tick(absl::Time now);
 
   Outbox Take();
@@ -101,8 +111,11 @@ class Receiver {
     uint32_t landed = 0;
     int64_t bytes = 0;
     std::optional<v1::Commit> commit;
+    absl::Time committed_at;
+    absl::Time last_landed = absl::InfinitePast();
     absl::Status failed;  // not OK: it only waits for its granted pieces
-    bool ended = false;   // the End is out
+    absl::Time failed_at;
+    bool ended = false;  // the End is out
     absl::Time last_progress;
   };
   struct Slot {
@@ -111,6 +124,10 @@ class Receiver {
     bool arrived = false;
     bool scattering = false;
     std::optional<v1::Data> data;
+    absl::Time granted_at;
+    absl::Time first_half;  // when its bytes or its DATA came, whichever was first
+
+    bool halved() const { return arrived != data.has_value(); }
   };
 
   v1::ReceiverMessage& NewMessage();
@@ -125,7 +142,7 @@ class Receiver {
   void Settle(uint64_t lease_id);
   void SendDone(uint64_t lease_id, const absl::Status& status);
   void EmitEnd(uint64_t lease_id, Lease& lease, const absl::Status& status);
-  void Abort(const absl::Status& why);
+  absl::Time DueTime(const Slot& slot) const;  // of what is missing of the piece; InfiniteFuture: no such limit
 
   const uint64_t epoch_;
   const Options options_;

@@ -54,10 +54,12 @@ void Sender::Cancel(uint64_t lease_id, const absl::Status& why, absl::Time now) 
   Transfer* t = Find(lease_id);
   if (t == nullptr || t->cancelled) return;
   t->cancelled = true;
+  t->why = why.ok() ? absl::CancelledError("cancelled") : why;
   t->last_progress = now;
   v1::CancelTransfer& cancel = *NewMessage().mutable_cancel();
   cancel.set_lease_id(lease_id);
-  *cancel.mutable_error() = ToErrorInfo(why, v1::CANCELLED_BY_CLIENT);
+  *cancel.mutable_error() = ToErrorInfo(t->why, v1::CANCELLED_BY_CLIENT);
+  if (t->gathering == 0) EmitEnd(lease_id, *t, t->why);
 }
 
 void Sender::Sent(uint64_t sequence, uint64_t checksum, absl::Time now) {
@@ -72,6 +74,8 @@ void Sender::Sent(uint64_t sequence, uint64_t checksum, absl::Time now) {
   data.set_bytes(piece.bytes);
   data.set_checksum(checksum);
   data.set_dropped(t.cancelled);
+  if (!std::exchange(it->second.gathering, false)) return;
+  if (--t.gathering == 0 && t.cancelled) EmitEnd(it->second.lease_id, t, t.why);
 }
 
 void Sender::OnMessage(const v1::ReceiverMessage& message, absl::Time now) {
@@ -116,7 +120,8 @@ void Sender::OnGrant(const v1::Grant& grant, absl::Time now) {
   PieceEntry& piece = t->pieces[grant.piece_index()];
   piece.state = PieceState::kGranted;
   t->last_progress = now;
-  in_flight_[next_sequence_] = {grant.lease_id(), grant.piece_index()};
+  in_flight_[next_sequence_] = {grant.lease_id(), grant.piece_index(), !t->cancelled};
+  if (!t->cancelled) ++t->gathering;
   outbox_.gathers.push_back({next_sequence_, grant.lease_id(), piece.piece, piece.bytes, t->cancelled});
   ++next_sequence_;
 }
@@ -133,7 +138,7 @@ void Sender::OnAck(uint64_t sequence, absl::Time now) {
   t.bytes_acked += piece.bytes;
   ++t.pieces_acked;
   t.last_ack = t.last_progress = now;
-  outbox_.acks.push_back({it->second.lease_id, t.bytes_acked});
+  if (!t.ended) outbox_.acks.push_back({it->second.lease_id, t.bytes_acked});
   in_flight_.erase(it);
 }
 
@@ -166,14 +171,19 @@ void Sender::OnDone(const v1::Done& done, absl::Time) {
   EndTransfer(done.lease_id(), status);
 }
 
+void Sender::EmitEnd(uint64_t lease_id, Transfer& t, const absl::Status& status) {
+  if (std::exchange(t.ended, true)) return;
+  outbox_.ends.push_back({lease_id, status, t.bytes_acked, t.pieces_acked, t.committed_at, t.last_ack});
+}
+
 void Sender::EndTransfer(uint64_t lease_id, const absl::Status& status) {
   const auto it = transfers_.find(lease_id);
-  const Transfer& t = it->second;
-  outbox_.ends.push_back({lease_id, status, t.bytes_acked, t.pieces_acked, t.committed_at, t.last_ack});
+  EmitEnd(lease_id, it->second, status);
   transfers_.erase(it);
 }
 
 void Sender::Abort(const absl::Status& why) {
+  if (dead()) return;
   *NewMessage().mutable_abort()->mutable_error() = ToErrorInfo(why, v1::TRANSFER_FAILED);
   Lose(why);
 }

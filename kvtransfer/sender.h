@@ -4,7 +4,8 @@
 // Promises:
 //  - Every granted piece is sent, in grant order, cancelled or not (then as dropped bytes), so the channel never loses
 //    step. Cancelling stops future grants only.
-//  - Each transfer ends exactly once, by an End: the source blocks stay pinned until then.
+//  - Each transfer ends exactly once, by an End: the source blocks stay pinned until then. A cancelled one ends as soon
+//    as no gather of it is under way, whatever the peer still owes: nothing reads its blocks after that.
 //  - Anything abnormal (a grant out of order, an acknowledgement of what was not sent, silence for too long) aborts the
 //    pair: one Abort goes out, every transfer ends with the error, and the machine is dead from then on.
 //
@@ -28,7 +29,8 @@ class Sender {
     absl::Duration progress_timeout = absl::Seconds(10);
   };
 
-  // Copy the piece into the channel's buffer of `sequence` (unless dropped), send it, then call Sent().
+  // Copy the piece into the channel's buffer of `sequence` (unless dropped), send it, then call Sent(): the source is
+  // not read any more by then.
   struct Gather {
     uint64_t sequence = 0;
     uint64_t lease_id = 0;
@@ -80,6 +82,9 @@ class Sender {
   // The link or the channel is gone.
   void Lose(const absl::Status& why);
 
+  // The pair cannot go on, by what this side has found: Lose, and the peer is told why.
+  void Abort(const absl::Status& why);
+
   void Tick(absl::Time now);
 
   Outbox Take();
@@ -103,6 +108,9 @@ class Sender {
     std::vector<PieceEntry> pieces;
     bool committed = false;
     bool cancelled = false;
+    absl::Status why;    // it was cancelled
+    bool ended = false;  // the End is out; what is left answers the peer until its Done
+    int gathering = 0;   // pieces of which the source may be read now
     int64_t bytes_acked = 0;
     int pieces_acked = 0;
     absl::Time committed_at = absl::InfinitePast();
@@ -114,6 +122,7 @@ class Sender {
   struct InFlight {
     uint64_t lease_id = 0;
     size_t piece = 0;
+    bool gathering = false;  // ordered, not dropped, not sent yet
   };
 
   v1::SenderMessage& NewMessage();
@@ -122,8 +131,8 @@ class Sender {
   void OnAck(uint64_t sequence, absl::Time now);
   void OnNack(const v1::Nack& nack, absl::Time now);
   void OnDone(const v1::Done& done, absl::Time now);
-  void EndTransfer(uint64_t lease_id, const absl::Status& status);
-  void Abort(const absl::Status& why);
+  void EmitEnd(uint64_t lease_id, Transfer& t, const absl::Status& status);  // once
+  void EndTransfer(uint64_t lease_id, const absl::Status& status);           // and forget it
 
   const uint64_t epoch_;
   const Options options_;

@@ -5,6 +5,11 @@
 #include "absl/time/clock.h"
 
 namespace sluice::kvtransfer {
+namespace {
+
+constexpr absl::Duration kStall = absl::Milliseconds(200);
+
+}  // namespace
 
 SerialThread::SerialThread(absl::Duration tick_interval, Task tick)
     : tick_interval_(tick_interval), tick_(std::move(tick)), thread_([this] { Run(); }) {}
@@ -28,6 +33,7 @@ void SerialThread::Stop() {
 
 void SerialThread::Run() {
   absl::Time next_tick = absl::Now() + tick_interval_;
+  bool skipped = false;
   while (true) {
     std::vector<Task> tasks;
     bool stop = false;
@@ -39,10 +45,15 @@ void SerialThread::Run() {
     }
     for (const Task& task : tasks) task();
     if (stop) return;
-    if (absl::Now() >= next_tick) {
+    const absl::Time now = absl::Now();
+    if (now < next_tick) continue;
+    // After a stall of the whole process what the peers have sent meanwhile comes first: a tick would blame them.
+    const bool stalled = now - next_tick > kStall && !std::exchange(skipped, true);
+    if (!stalled) {
       tick_();
-      next_tick = absl::Now() + tick_interval_;
+      skipped = false;
     }
+    next_tick = absl::Now() + tick_interval_;
   }
 }
 

@@ -1,5 +1,6 @@
-// One thread that runs what is posted to it, in order, and a tick at a fixed interval. The owner of everything that an
-// endpoint's state machines touch: gRPC and channel callbacks only post.
+// One thread that runs what is posted to it, in order, and a tick at a fixed interval (one that is very late is left
+// out once, so that what came during a stall is run first). The owner of everything that an endpoint's state machines
+// touch: gRPC and channel callbacks only post.
 #pragma once
 
 #include <functional>

@@ -20,6 +20,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "kvtransfer/error_info.h"
 #include "kvtransfer/shm_segment.h"
 
 namespace sluice::kvtransfer {
@@ -169,7 +170,7 @@ class ShmReceiveChannel : public ReceiveChannel {
       Futex(&segment_.header().sent, FUTEX_WAIT, seen, &look);
       // Everything that was sent before the peer died counts: the socket is asked only when nothing new is there.
       if (segment_.header().sent.load(std::memory_order_acquire) == seen && PeerGone(peer.get())) {
-        return Fail(absl::UnavailableError("the sending process has closed the channel or died"));
+        return Fail(PeerLost("the sending process has closed the channel or died"));
       }
     }
   }
@@ -251,7 +252,7 @@ class ShmSendChannel : public SendChannel {
   absl::Status status() const override {
     if (closed_) return absl::UnavailableError("the channel was closed");
     if (PeerGone(socket_.get())) {
-      return absl::UnavailableError("the receiving process has closed the channel or died");
+      return PeerLost("the receiving process has closed the channel or died");
     }
     return absl::OkStatus();
   }

@@ -45,6 +45,9 @@ class World {
     for (auto& e : s.ends) {
       ASSERT_TRUE(sender_ends.emplace(e.lease_id, e.status).second) << "lease ended twice at the sender";
     }
+    for (const auto& g : gathers) {
+      ASSERT_TRUE(g.dropped || sender.dead() || !sender_ends.contains(g.lease_id)) << "reads blocks after the end";
+    }
     Receiver::Outbox r = receiver.Take();
     for (auto& p : r.posts) ASSERT_TRUE(posted.emplace(p.sequence, p.bytes).second);
     for (auto& m : r.messages) to_sender.push_back(m);
@@ -56,6 +59,7 @@ class World {
     for (auto& e : r.ends) {
       ASSERT_TRUE(receiver_ends.emplace(e.lease_id, e.status).second) << "lease ended twice at the receiver";
       for (auto& sc : scatters) ASSERT_NE(sc.lease_id, e.lease_id) << "ended while a scatter is under way";
+      exposed[e.lease_id] = e.exposed;
     }
   }
 
@@ -137,6 +141,7 @@ class World {
   std::set<uint64_t> corrupt;  // sequences whose bytes change on the way
   int corrupted = 0;
   std::map<uint64_t, absl::Status> sender_ends, receiver_ends;
+  std::map<uint64_t, absl::Duration> exposed;
 };
 
 TEST(Transfer, OneLeaseCommits) {
@@ -244,6 +249,111 @@ TEST(Transfer, SilenceAbortsThePairOnBothSides) {
   w.Collect();
   EXPECT_EQ(w.sender_ends.at(1).code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(w.receiver_ends.at(1).code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+// Both sides of a piece under way: granted, gathered, sent, and then the bytes are lost.
+class LostPiece : public testing::Test {
+ protected:
+  void SetUp() override {
+    w_.Open(1);
+    w_.sender.AddPiece(1, Blocks(0, 1), kBytesPerBlock, w_.now);
+    while (w_.bulk.empty()) ASSERT_TRUE(w_.Step());
+    w_.bulk.clear();
+    w_.RunDry();
+    ASSERT_TRUE(w_.sender_ends.empty() && w_.receiver_ends.empty());
+  }
+  void Tick(absl::Duration after) {
+    w_.now += after;
+    w_.sender.Tick(w_.now), w_.receiver.Tick(w_.now);
+    w_.RunDry();
+  }
+  World w_{12};
+};
+
+TEST_F(LostPiece, EndsThePairSoon) {
+  Tick(absl::Milliseconds(900));
+  EXPECT_FALSE(w_.receiver.dead());
+  Tick(absl::Milliseconds(200));
+  EXPECT_TRUE(w_.receiver.dead() && w_.sender.dead());
+  EXPECT_EQ(w_.sender_ends.at(1).code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(w_.receiver_ends.at(1).code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(LostPiece, CancelFreesBothSidesAtOnce) {
+  w_.sender.Cancel(1, absl::CancelledError("client"), w_.now);
+  w_.Collect();
+  EXPECT_EQ(w_.sender_ends.at(1).code(), absl::StatusCode::kCancelled);
+  w_.RunDry();
+  EXPECT_EQ(w_.receiver_ends.at(1).code(), absl::StatusCode::kCancelled);
+  Tick(absl::Milliseconds(1100));
+  EXPECT_TRUE(w_.receiver.dead() && w_.sender.dead()) << "the channel is out of step: a new epoch must begin";
+}
+
+TEST_F(LostPiece, ForgettingItFreesBothSidesSoon) {
+  w_.receiver.Forget(1, absl::CancelledError("released"), w_.now);
+  w_.Collect();
+  EXPECT_EQ(w_.receiver_ends.at(1).code(), absl::StatusCode::kCancelled);
+  Tick(absl::Milliseconds(1100));
+  EXPECT_TRUE(w_.sender_ends.contains(1));
+}
+
+TEST(Transfer, CancelWaitsForAGatherUnderWayAndForNothingElse) {
+  World w(13);
+  w.Open(1);
+  for (int i = 0; i < 3; ++i) w.sender.AddPiece(1, Blocks(i, i + 1), kBytesPerBlock, w.now);
+  while (w.gathers.empty()) ASSERT_TRUE(w.Step());
+  w.sender.Cancel(1, absl::CancelledError("client"), w.now);
+  w.Collect();
+  EXPECT_FALSE(w.sender_ends.contains(1)) << "its blocks are being read";
+  const Sender::Gather gather = w.gathers.front();
+  w.gathers.pop_front();
+  w.bulk.push_back({gather.sequence, 1});
+  w.sender.Sent(gather.sequence, 1, w.now);
+  w.Collect();
+  EXPECT_TRUE(w.sender_ends.contains(1));
+  w.RunDry();
+  EXPECT_EQ(w.sender.open_transfers(), 0u) << "the peer's Done ends the rest";
+  EXPECT_FALSE(w.sender.dead() || w.receiver.dead());
+  EXPECT_TRUE(w.landed[1].empty());
+}
+
+// A peer that was told to stop and holds a granted piece back.
+TEST(Transfer, AnEndedLeaseDoesNotWaitForWhatIsHeldBack) {
+  World w(14);
+  w.Open(1);
+  w.sender.AddPiece(1, Blocks(0, 1), kBytesPerBlock, w.now);
+  while (w.gathers.empty()) ASSERT_TRUE(w.Step());
+  w.receiver.Forget(1, absl::CancelledError("released"), w.now);
+  w.Collect();
+  EXPECT_TRUE(w.receiver_ends.contains(1));
+  w.receiver.Tick(w.now + absl::Milliseconds(900));
+  EXPECT_FALSE(w.receiver.dead());
+  w.receiver.Tick(w.now + absl::Milliseconds(1100));
+  EXPECT_TRUE(w.receiver.dead());
+}
+
+TEST(Transfer, ExposedTimeIsFromTheCommitToTheLastPiece) {
+  World w(15);
+  w.Open(1), w.Open(2);
+  w.sender.AddPiece(1, Blocks(0, 1), kBytesPerBlock, w.now);
+  w.RunDry();
+  w.now += absl::Seconds(3);
+  w.sender.Commit(1, {}, w.now);
+  w.RunDry();
+  EXPECT_EQ(w.exposed.at(1), absl::ZeroDuration()) << "everything was there before";
+
+  w.sender.AddPiece(2, Blocks(0, 1), kBytesPerBlock, w.now);
+  w.sender.Commit(2, {}, w.now);
+  w.Collect();
+  while (!w.to_receiver.empty()) {
+    w.receiver.OnMessage(w.to_receiver.front(), w.now);
+    w.to_receiver.pop_front();
+  }
+  const absl::Time committed = w.now;
+  w.now += absl::Milliseconds(40);
+  w.RunDry();
+  EXPECT_GT(w.exposed.at(2), absl::Milliseconds(40));
+  EXPECT_LE(w.exposed.at(2), w.now - committed);
 }
 
 TEST(Transfer, SlowPrefillIsNotSilence) {

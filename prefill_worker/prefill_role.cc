@@ -70,7 +70,8 @@ void PrefillRole::SendBlocks(Job& job, int computed) {
   if (!job.transfer) return;
   const int ready = computed == job.tokens ? kernels::BlocksFor(computed, block_size_) : computed / block_size_;
   if (ready <= job.sent_blocks) return;
-  outbox_.AddBlocks(*job.transfer, job.sent_blocks, ready);
+  OrderAfterStep(
+      [this, transfer = *job.transfer, from = job.sent_blocks, ready] { outbox_.AddBlocks(transfer, from, ready); });
   job.sent_blocks = ready;
 }
 
@@ -86,8 +87,10 @@ void PrefillRole::OnFirstToken(const engine::TokenOutput& output, absl::Time now
     return requests_.EndNow(id, std::nullopt);
   }
   if (over) {
-    outbox_.Cancel(*job.transfer, kvtransfer::FromErrorInfo(
-                                      MakeError(v1::CANCELLED_BY_CLIENT, "the answer was over with its first token")));
+    OrderAfterStep([this, transfer = *job.transfer] {
+      outbox_.Cancel(transfer, kvtransfer::FromErrorInfo(
+                                   MakeError(v1::CANCELLED_BY_CLIENT, "the answer was over with its first token")));
+    });
     job.state = State::kLeaving;
     return requests_.EndLater(id, std::nullopt);
   }
@@ -98,7 +101,11 @@ void PrefillRole::OnFirstToken(const engine::TokenOutput& output, absl::Time now
   first.set_token_id(output.sampled.token);
   job.state = State::kHandingOver;
   job.computed_at = now;
-  outbox_.Commit(*job.transfer, std::move(commit));
+  OrderAfterStep([this, transfer = *job.transfer, commit = std::move(commit)] { outbox_.Commit(transfer, commit); });
+}
+
+void PrefillRole::AfterStep() {
+  for (const auto& order : std::exchange(orders_, {})) order();
 }
 
 bool PrefillRole::Stop(uint64_t id, const v1::ErrorInfo& why) {

@@ -8,13 +8,16 @@
 //   Prefill without a lease --> one token, Finished
 //
 // Promises: a block is sent only when its KV is final; the Commit follows the last block and the first token; a block
-// is freed only after the transfer's end.
+// is freed only after the transfer's end. Nothing of a step is sent before the step's tokens are on their way: the
+// first token never waits for the transfer.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -36,6 +39,7 @@ class PrefillRole final : public worker::Role {
   std::optional<v1::ErrorInfo> Admit(uint64_t id, const v1::Prefill& prefill, engine::EngineRequest request) override;
   void OnStep(const std::vector<engine::TokenOutput>& outputs, const std::vector<engine::SequenceProgress>& progress,
               absl::Time now) override;
+  void AfterStep() override;
   bool Stop(uint64_t id, const v1::ErrorInfo& why) override;
 
   // The decode worker has this much of the transfer.
@@ -56,6 +60,7 @@ class PrefillRole final : public worker::Role {
 
   std::optional<v1::ErrorInfo> CheckHandOver(const v1::Prefill& prefill, const engine::EngineRequest& request) const;
   void SendBlocks(Job& job, int computed);
+  void OrderAfterStep(std::function<void()> order) { orders_.push_back(std::move(order)); }
   void OnFirstToken(const engine::TokenOutput& output, absl::Time now);
   void Drop(uint64_t id);  // frees the blocks
 
@@ -65,6 +70,7 @@ class PrefillRole final : public worker::Role {
   KvOutbox& outbox_;
   std::unordered_map<uint64_t, Job> jobs_;
   std::map<TransferId, uint64_t> by_transfer_;
+  std::vector<std::function<void()>> orders_;  // of the last step to the outbox
 };
 
 }  // namespace sluice::prefill_worker

@@ -104,6 +104,7 @@ class PrefillRoleTest : public testing::Test {
   }
   void Step(int ms = 0) {
     ASSERT_TRUE(core_.Step([ms] { return At(ms); }).ok());
+    core_.AfterStep();
   }
   void EndTransfer(uint64_t lease, absl::Status status, int ms = 0) {
     ASSERT_TRUE(std::exchange(outbox_.transfers.at(lease).open, false)) << "a transfer ends once";
@@ -196,6 +197,7 @@ TEST(PrefillRoleStop, AnAnswerThatIsOverWithItsFirstTokenIsNotHandedOver) {
   core.OnMessage(1, Hello(kIncarnation), At(0));
   core.OnMessage(1, Prefill("a", 20, 9, 5), At(0));
   ASSERT_TRUE(core.Step([] { return At(0); }).ok());
+  core.AfterStep();
   const std::vector<worker::Outgoing> out = core.TakeOutgoing();
   ASSERT_EQ(out.size(), 1u);
   const v1::WorkerEvent& last = *out[0].message.events().rbegin();

@@ -93,14 +93,19 @@ class Server:
 
 
 class Cluster:
-    """with Cluster(workers=1) as cluster: cluster.client.generate("hello")"""
+    """with Cluster(workers=1) as cluster: cluster.client.generate("hello")
 
-    def __init__(self, workers=1, model=None, worker_flags=(), router_flags=()):
+    `workers` are of role both; prefill and decode workers apart: Cluster(workers=0, prefill=1, decode=1).
+    """
+
+    def __init__(self, workers=1, model=None, worker_flags=(), router_flags=(), prefill=0, decode=0, prefill_flags=(),
+                 decode_flags=()):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="sluice-test-"))
         self.model = model or tiny_model(self.folder)
-        self.worker_flags = list(worker_flags)
+        self.worker_flags = list(worker_flags)  # of all; the other lists are added to it
+        self.flags_of = {"both": [], "prefill": list(prefill_flags), "decode": list(decode_flags)}
         self.router_flags = list(router_flags)
-        self.wanted_workers = workers
+        self.wanted = {"prefill": prefill, "decode": decode, "both": workers}
         self.workers = []
         self.router = None
         self.client = None
@@ -109,9 +114,12 @@ class Cluster:
     def __enter__(self):
         try:
             self.start_router()
-            for _ in range(self.wanted_workers):
-                self.start_worker()
-            self.wait_active(self.wanted_workers)
+            for role, count in self.wanted.items():
+                for _ in range(count):
+                    self.start_worker(role=role, wait=False)
+            for worker in self.workers:
+                worker.wait_ready()
+            self.wait_active(sum(self.wanted.values()))
         except BaseException:
             self.close()
             raise
@@ -136,11 +144,18 @@ class Cluster:
             self.client.close()
         self.client = Client(self.address)
 
-    def start_worker(self, port=0, wait=True):
-        worker = Server([BUILD / "sluice_decode", "--role", "both", "--router", self.address, "--model", self.model,
-                         "--port", port, *self.worker_flags], self._log("both"))
+    def start_worker(self, port=0, wait=True, role="both", flags=None):
+        """`flags`: in the place of those of its role."""
+        binary = "sluice_prefill" if role == "prefill" else "sluice_decode"
+        worker = Server([BUILD / binary, "--role", role, "--router", self.address, "--model", self.model, "--port",
+                         port, *self.worker_flags, *(self.flags_of[role] if flags is None else flags)], self._log(role))
+        worker.role = role
         self.workers.append(worker)
         return worker.wait_ready() if wait else worker
+
+    def of_role(self, role):
+        """The running ones, the newest first."""
+        return [w for w in reversed(self.workers) if w.role == role and w.process.poll() is None]
 
     def active(self):
         return [w for w in self.client.state().workers if w.state == 1]

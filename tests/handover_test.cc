@@ -104,11 +104,12 @@ class Node {
   TestRouter& router() { return *router_; }
   worker::RoleInstance& instance() { return *instance_; }
 
-  bool AwaitPair(uint64_t decode) {
+  bool AwaitPair(uint64_t decode) { return AwaitPairIs(decode, true); }
+  bool AwaitPairIs(uint64_t decode, bool up) {
     return Poll([&] {
       const v1::WorkerReport report = board_.Take();
       for (const v1::PairStatus& pair : report.pairs()) {
-        if (pair.decode_incarnation() == decode && pair.up()) return true;
+        if (pair.decode_incarnation() == decode && pair.up() == up) return true;
       }
       return false;
     });
@@ -391,7 +392,7 @@ class HeldInTheMiddle : public HandoverTest {
 // Whether the other side hears the last word or the silence behind it first is a race; either is an error at once.
 bool HeardThatItWent(const v1::WorkerEvent& event) {
   const v1::ErrorReason reason = event.failed().error().reason();
-  return event.has_failed() && (reason == v1::DRAINING_WORKER || reason == v1::TRANSFER_FAILED);
+  return event.has_failed() && (reason == v1::DRAINING_WORKER || reason == v1::WORKER_LOST);
 }
 
 TEST_F(HeldInTheMiddle, ThePrefillWorkerGoes) {
@@ -406,11 +407,25 @@ TEST_F(HeldInTheMiddle, TheDecodeWorkerGoes) {
   EXPECT_TRUE(prefill_->AwaitBaseline());
 }
 
-// The lost piece keeps the prefill side pinned until the pair gives it up; the decode side's blocks are free at once.
+// A cancel does not wait for the lost piece; the pair, whose channel is out of step, is made anew.
+TEST_F(HeldInTheMiddle, CancelFreesBothSidesAndTheNextRequestIsFine) {
+  decode_->router().Send(worker::Cancel("a"));
+  prefill_->router().Send(worker::Cancel("a"));
+  EXPECT_TRUE(decode_->router().AwaitOf("a", worker::FailedWith(v1::CANCELLED_BY_CLIENT)));
+  EXPECT_TRUE(prefill_->router().AwaitOf("a", worker::FailedWith(v1::CANCELLED_BY_CLIENT)));
+  EXPECT_TRUE(decode_->AwaitBaseline());
+  EXPECT_TRUE(prefill_->AwaitBaseline());
+  ASSERT_TRUE(prefill_->AwaitPairIs(42, false));
+  ASSERT_TRUE(prefill_->AwaitPair(42));
+  Start(*prefill_, *decode_, {{"next", Request(40, 6, 5)}});
+  EXPECT_EQ(Result(*prefill_, *decode_, "next").tokens.size(), 6u);
+}
+
 TEST_F(HeldInTheMiddle, CancelAtDecode) {
   decode_->router().Send(worker::Cancel("a"));
   EXPECT_TRUE(decode_->router().AwaitOf("a", worker::FailedWith(v1::CANCELLED_BY_CLIENT)));
   EXPECT_TRUE(decode_->AwaitBaseline());
+  EXPECT_TRUE(prefill_->AwaitBaseline()) << "the pair is given up when the lost piece is due";
   EXPECT_EQ(decode_->router().TokensOf("a").size(), 0u);
 }
 
@@ -418,21 +433,23 @@ TEST_F(HeldInTheMiddle, CancelAtPrefillEndsDecodeWithTheSameReason) {
   prefill_->router().Send(worker::Cancel("a"));
   EXPECT_TRUE(decode_->router().AwaitOf("a", worker::FailedWith(v1::CANCELLED_BY_CLIENT)));
   EXPECT_TRUE(decode_->AwaitBaseline());
+  EXPECT_TRUE(prefill_->AwaitBaseline());
 }
 
 TEST_F(HeldInTheMiddle, TheRouterGoes) {
   decode_->router().Vanish();
   prefill_->router().Vanish();
   EXPECT_TRUE(decode_->AwaitBaseline());
+  EXPECT_TRUE(prefill_->AwaitBaseline());
 }
 
 TEST_F(HandoverTest, WithoutAPairItFailsAtOnce) {
   const auto decode = NewDecode(42, kLong);
   const auto prefill = NewPrefill(77, kLong);
   Reserve(*decode, *prefill, "a", Request(40, 5, 1));
-  EXPECT_TRUE(decode->router().AwaitOf("a", worker::FailedWith(v1::TRANSFER_FAILED)));
+  EXPECT_TRUE(decode->router().AwaitOf("a", worker::FailedWith(v1::WORKER_LOST)));
   Prefill(*prefill, *decode, "b", Request(40, 5, 1), 1);
-  EXPECT_TRUE(prefill->router().AwaitOf("b", worker::FailedWith(v1::TRANSFER_FAILED)));
+  EXPECT_TRUE(prefill->router().AwaitOf("b", worker::FailedWith(v1::WORKER_LOST)));
   EXPECT_TRUE(prefill->AwaitBaseline());
   EXPECT_TRUE(decode->AwaitBaseline());
 }

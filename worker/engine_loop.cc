@@ -75,7 +75,9 @@ void EngineLoop::Run() {
     }
     if (!core_->has_work()) continue;
     status = TimedStep();
-    if (status.ok()) Flush();
+    if (!status.ok()) break;
+    Flush();
+    core_->AfterStep();
   }
   v1::ErrorInfo error = MakeError(v1::INTERNAL_ERROR, std::string(status.message()));
   if (status.ok()) {

@@ -1,7 +1,7 @@
 // The one engine thread of a worker: takes what the streams brought, lets the core answer it, steps the engine, hands
 // the events to the streams. Everybody else only posts; no call here waits for a step.
 //
-//   streams --Post--> mailbox --> core --> engine step --> core --> StreamSink::Send
+//   streams --Post--> mailbox --> core --> engine step --> core --> StreamSink::Send --> Role::AfterStep
 //
 // The mailbox is bounded by its senders: a stream is told by Consumed how much of it was taken.
 #pragma once

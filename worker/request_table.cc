@@ -1,6 +1,7 @@
 #include "worker/request_table.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sluice::worker {
 namespace {
@@ -18,11 +19,6 @@ void FillLogprobs(const engine::Sampled& sampled, v1::TokenLogprobs* to) {
     top->set_token_id(token);
     top->set_logprob(logprob);
   }
-}
-
-void Set(v1::TimelineEvent* event, absl::Duration at, int64_t amount) {
-  event->set_at_ms(absl::ToDoubleMilliseconds(at));
-  event->set_amount(amount);
 }
 
 }  // namespace
@@ -74,6 +70,15 @@ std::vector<uint64_t> RequestTable::OfStream(StreamId stream) const {
   return {it->second.begin(), it->second.end()};
 }
 
+v1::WorkerEvent* RequestTable::NewEvent(uint64_t id) {
+  Request& request = requests_.at(id);
+  const Arrival& from = request.arrival;
+  if (std::optional<v1::TimelineEvent> update = std::exchange(request.update, std::nullopt)) {
+    *NewEvent(from.stream, from.key)->mutable_progress()->add_events() = *std::move(update);
+  }
+  return NewEvent(from.stream, from.key);
+}
+
 v1::WorkerEvent* RequestTable::NewEvent(StreamId stream, const v1::RequestKey& key) {
   v1::WorkerEvent* event = PendingOf(stream).message.add_events();
   *event->mutable_key() = key;
@@ -91,20 +96,20 @@ void RequestTable::AddToken(const engine::TokenOutput& output) {
   if (request.arrival.logprobs) FillLogprobs(output.sampled, request.tokens->add_logprobs());
 }
 
-v1::TimelineEvent* RequestTable::NewProgress(uint64_t id, absl::string_view name) {
-  v1::TimelineEvent* event = NewEvent(id)->mutable_progress()->add_events();
-  event->set_name(std::string(name));
-  return event;
+v1::TimelineEvent RequestTable::Entry(uint64_t id, absl::string_view name, absl::Time at, int64_t amount) const {
+  v1::TimelineEvent entry;
+  entry.set_name(std::string(name));
+  entry.set_at_ms(absl::ToDoubleMilliseconds(at - arrival(id).received));
+  entry.set_amount(amount);
+  return entry;
 }
 
 void RequestTable::AddProgress(uint64_t id, absl::string_view name, absl::Time at, int64_t amount) {
-  Set(NewProgress(id, name), at - arrival(id).received, amount);
+  *NewEvent(id)->mutable_progress()->add_events() = Entry(id, name, at, amount);
 }
 
 void RequestTable::UpdateProgress(uint64_t id, absl::string_view name, absl::Time at, int64_t amount) {
-  Request& request = requests_.at(id);
-  if (request.update == nullptr || request.update->name() != name) request.update = NewProgress(id, name);
-  Set(request.update, at - request.arrival.received, amount);
+  requests_.at(id).update = Entry(id, name, at, amount);
 }
 
 void RequestTable::AddFinished(uint64_t id, int choice, engine::FinishReason reason) {
@@ -126,7 +131,7 @@ void RequestTable::EndLater(uint64_t id, LastWords words) {
   request.ending = true;
   request.words = std::move(words);
   request.tokens = nullptr;
-  request.update = nullptr;
+  request.update.reset();
 }
 
 void RequestTable::Ended(uint64_t id) {
@@ -174,10 +179,7 @@ Outgoing& RequestTable::PendingOf(StreamId stream) {
 }
 
 std::vector<Outgoing> RequestTable::TakeOutgoing() {
-  for (auto& [id, request] : requests_) {
-    request.tokens = nullptr;
-    request.update = nullptr;
-  }
+  for (auto& [id, request] : requests_) request.tokens = nullptr;
   std::vector<Outgoing> taken;
   taken.reserve(pending_.size());
   for (auto& [id, pending] : pending_) taken.push_back(std::move(pending));

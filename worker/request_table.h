@@ -66,7 +66,7 @@ class RequestTable {
   std::vector<uint64_t> OfStream(StreamId stream) const;
 
   // ---- events of live requests ----
-  v1::WorkerEvent* NewEvent(uint64_t id) { return NewEvent(arrival(id).stream, arrival(id).key); }
+  v1::WorkerEvent* NewEvent(uint64_t id);
   v1::WorkerEvent* NewEvent(StreamId stream, const v1::RequestKey& key);
 
   // Several tokens of one request between two TakeOutgoing share an event.
@@ -75,7 +75,8 @@ class RequestTable {
   // An entry of the request's timeline; `at` becomes the time since the request was received.
   void AddProgress(uint64_t id, absl::string_view name, absl::Time at, int64_t amount = 0);
 
-  // The same for what comes often: it replaces an entry of that name that was not taken yet.
+  // The same for what comes often and matters to people only: it is sent with the request's next event, and replaces an
+  // entry that was not sent yet. Messages of its own would queue before a token.
   void UpdateProgress(uint64_t id, absl::string_view name, absl::Time at, int64_t amount);
 
   void AddFinished(uint64_t id, int choice, engine::FinishReason reason);
@@ -112,9 +113,8 @@ class RequestTable {
     Arrival arrival;
     bool ending = false;
     LastWords words;
-    // In the pending message, until it is taken.
-    v1::Tokens* tokens = nullptr;
-    v1::TimelineEvent* update = nullptr;
+    v1::Tokens* tokens = nullptr;             // in the pending message, until it is taken
+    std::optional<v1::TimelineEvent> update;  // waits for the next event
   };
   using KeyOfStream = std::tuple<StreamId, std::string, int32_t>;
 
@@ -122,7 +122,7 @@ class RequestTable {
   static KeyOfStream KeyOf(const Arrival& a) { return {a.stream, a.key.request_id(), a.key.attempt()}; }
   void StopTimers(uint64_t id);
   void FreeKey(uint64_t id);
-  v1::TimelineEvent* NewProgress(uint64_t id, absl::string_view name);
+  v1::TimelineEvent Entry(uint64_t id, absl::string_view name, absl::Time at, int64_t amount) const;
 
   kvtransfer::LeaseTable leases_;  // also draws the ids
   std::unordered_map<uint64_t, Request> requests_;

@@ -39,16 +39,24 @@ TEST_F(RequestTableTest, ProgressCountsFromTheReceipt) {
   EXPECT_EQ(events[0].progress().events(0).amount(), 7);
 }
 
-TEST_F(RequestTableTest, AnUpdateReplacesWhatWasNotTaken) {
+TEST_F(RequestTableTest, AnUpdateWaitsForTheNextEventAndReplacesTheOneBefore) {
   const uint64_t a = Add("a"), b = Add("b");
   table_.UpdateProgress(a, "x", At(110), 1);
-  table_.UpdateProgress(b, "x", At(110), 5);
   table_.UpdateProgress(a, "x", At(120), 2);
-  EXPECT_EQ(Events().size(), 2u);
-  table_.UpdateProgress(a, "x", At(130), 3);
-  const auto later = Events();
-  ASSERT_EQ(later.size(), 1u);
-  EXPECT_EQ(later[0].progress().events(0).amount(), 3);
+  table_.UpdateProgress(b, "x", At(110), 5);
+  EXPECT_TRUE(Events().empty()) << "it is worth no message of its own";
+  table_.AddProgress(a, "y", At(130));
+  const auto events = Events();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].progress().events(0).name(), "x");
+  EXPECT_EQ(events[0].progress().events(0).amount(), 2);
+  EXPECT_EQ(events[0].progress().events(0).at_ms(), 20.0);
+  EXPECT_EQ(events[1].progress().events(0).name(), "y");
+  table_.AddProgress(a, "z", At(140));
+  EXPECT_EQ(Events().size(), 1u) << "it is sent once";
+  table_.EndLater(b, std::nullopt);
+  table_.Ended(b);
+  EXPECT_TRUE(Events().empty());
 }
 
 TEST_F(RequestTableTest, WithoutALeaseOnlyTheDeadlineIsATimer) {

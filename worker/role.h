@@ -31,6 +31,10 @@ class Role {
   virtual void OnStep(const std::vector<engine::TokenOutput>& outputs,
                       const std::vector<engine::SequenceProgress>& progress, absl::Time now) = 0;
 
+  // The events of the last OnStep are on their way. What the step set in motion elsewhere starts here: a transfer that
+  // began earlier would compete with a client's first token.
+  virtual void AfterStep() {}
+
   // The request ends for this reason, whatever it is doing. True: its blocks are free and the role has forgotten it.
   // False: they will be, and the role calls RequestTable::Ended then (never from inside this call).
   virtual bool Stop(uint64_t id, const v1::ErrorInfo& why) = 0;

@@ -49,8 +49,10 @@ class WorkerCore {
   // Ends what has run out of time. Call it after the messages received until `now`.
   void Tick(absl::Time now);
 
-  // Runs one engine step; `clock` is read once, at its end. An error is the engine's end.
+  // Runs one engine step; `clock` is read once, at its end. An error is the engine's end. AfterStep follows once what
+  // the step brought is on its way (TakeOutgoing).
   absl::Status Step(const std::function<absl::Time()>& clock);
+  void AfterStep() { role_.AfterStep(); }
 
   // Refuses new requests from now on; those that run go on.
   void Drain() { draining_ = true; }

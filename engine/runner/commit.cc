@@ -84,14 +84,11 @@ class Committer {
 
   // Accepted drafts are computed; what lies behind them is given up.
   void Roll(Sequence& s, const Chunk& c, const SampleResult& result, bool kept) {
-    if (!c.drafts.empty()) {
-      const int accepted = int(result.tokens.size()) - 1;
-      out_.accepted_drafts += uint64_t(accepted);
-      if (s.drafter) s.drafter->Observe(int(c.drafts.size()), accepted);
-    } else if (s.drafter) {
-      s.drafter->Observe(0, 0);
-    }
-    if (!kept || c.drafts.empty()) return;
+    if (c.drafts.empty()) return;
+    const int accepted = int(result.tokens.size()) - 1;
+    out_.accepted_drafts += uint64_t(accepted);
+    s.drafter->Report(int(s.tokens.size()) - accepted - 1, int(c.drafts.size()), accepted);
+    if (!kept) return;
     s.verifying = false;
     s.computed = s.scheduled = int(s.tokens.size()) - 1;
     sequences_.kv().StoreComputed(s);

@@ -166,13 +166,13 @@ TEST(Commit, PromptLogprobsComeWithTheFirstTokenOnce) {
 class Parrot final : public Drafter {
  public:
   explicit Parrot(std::vector<int32_t> says) : says_(std::move(says)) {}
-  bool active() const override { return true; }
+  bool active(int) const override { return true; }
   std::vector<int32_t> Propose(std::span<const int32_t>, int limit) override {
     return {says_.begin(), says_.begin() + std::min(limit, int(says_.size()))};
   }
-  void Observe(int drafted, int accepted) override { seen.emplace_back(drafted, accepted); }
+  void Report(int position, int drafted, int accepted) override { seen.push_back({position, drafted, accepted}); }
 
-  static inline std::vector<std::pair<int, int>> seen;
+  static inline std::vector<std::vector<int>> seen;  // position, drafted, accepted
 
  private:
   std::vector<int32_t> says_;
@@ -191,7 +191,7 @@ TEST(Commit, DraftsThatAreRightCountAndTheRestIsGivenBack) {
   EXPECT_EQ(s->computed, 6);
   EXPECT_EQ(s->scheduled, 6);
   EXPECT_EQ(s->blocks.size(), 2u) << "the third block was for guesses";
-  EXPECT_THAT(Parrot::seen, ElementsAre(std::pair(0, 0), std::pair(5, 2)));
+  EXPECT_THAT(Parrot::seen, ElementsAre(ElementsAre(4, 5, 2)));
 }
 
 TEST(Commit, AStopAmongTheDraftsEndsTheAnswer) {

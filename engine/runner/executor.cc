@@ -5,13 +5,13 @@
 #include <span>
 #include <utility>
 
-#include "engine/runner/sample_rows.h"
-
 namespace sluice::engine {
 
-Executor::Executor(Decoder* decoder, kernels::KvPool* kv, int max_logits, std::function<double()> seconds)
+Executor::Executor(Decoder* decoder, kernels::KvPool* kv, int max_logits, DraftRule rule,
+                   std::function<double()> seconds)
     : decoder_(decoder),
       kv_(kv),
+      rule_(rule),
       seconds_(std::move(seconds)),
       logits_(size_t(max_logits) * size_t(decoder->vocab())) {}
 
@@ -28,7 +28,7 @@ absl::Status Executor::Execute(StepWork& step) {
   size_t row = 0;
   for (const SampleTask& task : step.tasks) {
     const size_t rows = task.targets.size() + (task.samples ? 1 + task.drafts.size() : 0);
-    step.results.push_back(SampleRows(task, std::span(logits_).subspan(row * vocab, rows * vocab), vocab));
+    step.results.push_back(SampleRows(task, std::span(logits_).subspan(row * vocab, rows * vocab), vocab, rule_));
     row += rows;
   }
   if (seconds_) step.sample_seconds = seconds_() - begin;

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "engine/model/decoder.h"
+#include "engine/runner/sample_rows.h"
 #include "engine/runner/step.h"
 #include "kernels/backend.h"
 
@@ -16,7 +17,8 @@ class Executor {
  public:
   // `decoder` and `kv` must outlive the executor. max_logits: rows of logits of a step. `seconds` is a clock, for the
   // statistics alone; it may be empty.
-  Executor(Decoder* decoder, kernels::KvPool* kv, int max_logits, std::function<double()> seconds);
+  Executor(Decoder* decoder, kernels::KvPool* kv, int max_logits, DraftRule rule,
+           std::function<double()> seconds);
 
   // Fills in step.results. After an error the device is unusable.
   absl::Status Execute(StepWork& step);
@@ -24,6 +26,7 @@ class Executor {
  private:
   Decoder* const decoder_;
   kernels::KvPool* const kv_;
+  const DraftRule rule_;
   const std::function<double()> seconds_;
   std::vector<float> logits_;  // [max_logits][vocab]
 };
