@@ -192,9 +192,9 @@ class EveryStateTest(Faults):
                 time.sleep(0.2)
                 self.end_fillers()
                 self.restart("prefill")
-                self.assertEqual(len(call.join(60).token_ids), 4, call.error)
+                self.assertEqual(len(call.join(100).token_ids), 4, call.error)
             elif enter == self.decoding:  # D has all that it needs
-                self.assertEqual(call.join(60).token_ids, self.counted)
+                self.assertEqual(call.join(100).token_ids, self.counted)
             else:
                 self.fails(call, since, UNAVAILABLE)
             wait_until(lambda: self.free_of("decode") == BLOCKS, FREE_WITHIN, self.client.state)
@@ -214,7 +214,7 @@ class EveryStateTest(Faults):
                 for filler in self.fillers:
                     self.fails(filler, since, UNAVAILABLE)
                 self.restart("decode")
-                self.assertEqual(len(call.join(60).token_ids), 4, call.error)
+                self.assertEqual(len(call.join(100).token_ids), 4, call.error)
             else:
                 self.fails(call, since, UNAVAILABLE)
                 wait_until(lambda: self.free_of("prefill") == BLOCKS, FREE_WITHIN, self.client.state)
