@@ -54,10 +54,25 @@ void AddGenerate(CLI::App& app, GenerateOptions* options) {
   command->add_option("--top-p", options->top_p,
                       "Keep the likeliest tokens up to this probability, in (0, 1]; default 1");
   command->add_option("--top-k", options->top_k, "Keep the K likeliest tokens; 0 keeps all (the default)");
+  command->add_option("--min-p", options->min_p,
+                      "Keep tokens at least this many times as likely as the likeliest, in [0, 1]; default 0");
+  command->add_option("--repetition-penalty", options->repetition_penalty,
+                      "Above 1, tokens of the prompt and the answer become less likely; default 1");
+  command->add_option("--presence-penalty", options->presence_penalty,
+                      "Subtracted from the logit of what the answer has, in [-2, 2]; default 0");
+  command->add_option("--frequency-penalty", options->frequency_penalty,
+                      "The same, once per occurrence, in [-2, 2]; default 0");
+  command->add_option("--logit-bias", options->logit_bias, "Added to tokens' logits: ID:BIAS,...; may be repeated")
+      ->allow_extra_args(false);
+  command->add_option("--n", options->n, "Number of answers");
+  command->add_option("--min-tokens", options->min_tokens, "No end before N tokens; default 0");
   command->add_option("--max-tokens", options->max_tokens, "Stop after N tokens")->capture_default_str();
   command->add_option("--seed", options->seed, "Same seed, same answer; drawn by the router when absent");
   command->add_option("--stop", options->stop, "End the answer before this text; may be repeated")
       ->allow_extra_args(false);
+  command->add_option("--stop-token-ids", options->stop_token_ids, "End the answer at one of these tokens: 1,2,3");
+  command->add_option("--prompt-logprobs", options->prompt_logprobs,
+                      "With --json: N alternatives of each prompt token");
   command->add_option("--logprobs", options->logprobs, "With --json: N alternatives of each token");
   command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the end-of-sequence token");
   CLI::Option* ids = command->add_option("--token-ids", options->token_ids, "The prompt as token ids: 1,2,3");

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,6 +23,15 @@ struct GenerateOptions {
   std::optional<float> temperature;
   std::optional<float> top_p;
   std::optional<int32_t> top_k;
+  std::optional<float> min_p;
+  std::optional<float> repetition_penalty;
+  std::optional<float> presence_penalty;
+  std::optional<float> frequency_penalty;
+  std::vector<std::string> logit_bias;  // each "id:bias", or several with commas
+  std::optional<int32_t> min_tokens;
+  std::string stop_token_ids;
+  std::optional<int32_t> prompt_logprobs;
+  std::optional<int32_t> n;
   int32_t max_tokens = 128;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
@@ -33,8 +43,11 @@ struct GenerateOptions {
   std::optional<double> timeout_s;
 };
 
-// "1,2, 3" -> {1, 2, 3}. An error names the piece that is no 32-bit integer.
-absl::StatusOr<std::vector<int32_t>> ParseTokenIds(absl::string_view list);
+// "1,2, 3" -> {1, 2, 3}. An error names the flag and the piece that is no 32-bit integer.
+absl::StatusOr<std::vector<int32_t>> ParseTokenIds(absl::string_view list, absl::string_view flag = "--token-ids");
+
+// "5:1.5,7:-100" -> {{5, 1.5}, {7, -100}}. An error names the piece.
+absl::StatusOr<std::vector<std::pair<int32_t, float>>> ParseBiases(absl::string_view list);
 
 // --json reports the chosen tokens' log-probabilities, so it asks for them.
 absl::StatusOr<v1::GenerateRequest> MakeRequest(const GenerateOptions& options);

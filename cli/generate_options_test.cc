@@ -23,6 +23,13 @@ TEST(ParseTokenIdsTest, NamesThePieceThatIsNoId) {
   }
 }
 
+TEST(ParseBiasesTest, ReadsPairsAndNamesThePieceThatIsNone) {
+  EXPECT_THAT(*ParseBiases("5:1.5,7:-100"), ElementsAre(::testing::Pair(5, 1.5f), ::testing::Pair(7, -100.0f)));
+  for (const char* bad : {"5", "5:", ":1", "x:1", "5:x", "5:1,", "5:1:2"}) {
+    EXPECT_THAT(std::string(ParseBiases(bad).status().message()), HasSubstr("--logit-bias")) << bad;
+  }
+}
+
 TEST(MakeRequestTest, LeavesAbsentWhatWasNotGiven) {
   GenerateOptions options;
   options.prompt = "hello";
@@ -35,6 +42,9 @@ TEST(MakeRequestTest, LeavesAbsentWhatWasNotGiven) {
   EXPECT_FALSE(sampling.has_seed());
   EXPECT_FALSE(sampling.has_logprobs());
   EXPECT_FALSE(sampling.has_ignore_eos());
+  EXPECT_FALSE(sampling.has_min_p() || sampling.has_repetition_penalty() || sampling.has_presence_penalty() ||
+               sampling.has_frequency_penalty() || sampling.has_min_tokens() || sampling.has_prompt_logprobs() ||
+               sampling.has_n());
   EXPECT_FALSE(request.has_timeout_ms());
   EXPECT_EQ(sampling.max_tokens(), 128);
 }
@@ -50,6 +60,15 @@ TEST(MakeRequestTest, PassesEverythingOnUnchecked) {
   options.stop = {"a", "b"};
   options.logprobs = 3;
   options.ignore_eos = true;
+  options.min_p = 0.1f;
+  options.repetition_penalty = 1.2f;
+  options.presence_penalty = 0.3f;
+  options.frequency_penalty = -9;
+  options.logit_bias = {"1:2,3:4", "5:-6"};
+  options.min_tokens = 2;
+  options.stop_token_ids = "8,9";
+  options.prompt_logprobs = 1;
+  options.n = 4;
   options.timeout_s = 0.0005;
   v1::GenerateRequest request = *MakeRequest(options);
   EXPECT_THAT(request.token_ids().ids(), ElementsAre(5, 6));
@@ -62,7 +81,27 @@ TEST(MakeRequestTest, PassesEverythingOnUnchecked) {
   EXPECT_THAT(sampling.stop(), ElementsAre("a", "b"));
   EXPECT_EQ(sampling.logprobs(), 3);
   EXPECT_TRUE(sampling.ignore_eos());
+  EXPECT_EQ(sampling.min_p(), 0.1f);
+  EXPECT_EQ(sampling.repetition_penalty(), 1.2f);
+  EXPECT_EQ(sampling.presence_penalty(), 0.3f);
+  EXPECT_EQ(sampling.frequency_penalty(), -9.0f);
+  EXPECT_THAT(sampling.logit_bias(), ::testing::UnorderedElementsAre(::testing::Pair(1, 2.0f), ::testing::Pair(3, 4.0f),
+                                                                     ::testing::Pair(5, -6.0f)));
+  EXPECT_EQ(sampling.min_tokens(), 2);
+  EXPECT_THAT(sampling.stop_token_ids(), ElementsAre(8, 9));
+  EXPECT_EQ(sampling.prompt_logprobs(), 1);
+  EXPECT_EQ(sampling.n(), 4);
   EXPECT_EQ(request.timeout_ms(), 1);
+}
+
+TEST(MakeRequestTest, RefusesListsThatAreNone) {
+  GenerateOptions options;
+  options.prompt = "x";
+  options.stop_token_ids = "1,b";
+  EXPECT_THAT(std::string(MakeRequest(options).status().message()), HasSubstr("--stop-token-ids"));
+  options.stop_token_ids.clear();
+  options.logit_bias = {"1=2"};
+  EXPECT_THAT(std::string(MakeRequest(options).status().message()), HasSubstr("--logit-bias"));
 }
 
 TEST(MakeRequestTest, JsonAsksForTheChosenTokensLogprobs) {

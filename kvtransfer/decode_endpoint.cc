@@ -208,6 +208,7 @@ void DecodeEndpoint::Scatter(Pair& pair, const Receiver::Scatter& scatter) {
     LOG(ERROR) << status.message();
   } else {
     ScatterPiece(scatter.piece, options_.kv, leases_.at(scatter.lease_id).blocks, *view);
+    VLOG(2) << "KV piece " << scatter.sequence << " of lease " << scatter.lease_id << " has landed";
   }
   pair.machine->Scattered(scatter.sequence, status, absl::Now());
 }

@@ -39,9 +39,9 @@ TEST(ParseCompletion, TakesEveryField) {
   const CompletionRequest parsed = Parse(R"({
     "model": "tiny", "prompt": "Hi \u00e9\n", "max_tokens": 7, "min_tokens": 2, "temperature": 0.5, "top_p": 0.75,
     "top_k": 40, "min_p": 0.25, "seed": 18446744073709551615, "stop": ["a", "b"], "stop_token_ids": [3, 4],
-    "ignore_eos": true, "logprobs": 5, "n": 1, "best_of": 1, "presence_penalty": 0, "frequency_penalty": 0.0,
-    "logit_bias": {}, "stream": true, "stream_options": {"include_usage": true, "other": [1, {}]}, "echo": false,
-    "suffix": "", "user": "u", "priority": -3, "timeout_ms": 900})");
+    "ignore_eos": true, "logprobs": 5, "n": 1, "best_of": 1, "presence_penalty": 1, "frequency_penalty": -0.5,
+    "repetition_penalty": 1.25, "logit_bias": {"5": 1.5, "17": -100}, "prompt_logprobs": 2, "stream": true,
+    "stream_options": {"include_usage": true, "other": [1, {}]}, "echo": false, "suffix": "", "user": "u", "priority": -3, "timeout_ms": 900})");
   const pb::GenerateRequest& request = parsed.request;
   const pb::SamplingParams& sampling = request.sampling();
   EXPECT_EQ(request.model(), "tiny");
@@ -57,6 +57,12 @@ TEST(ParseCompletion, TakesEveryField) {
   EXPECT_THAT(sampling.stop_token_ids(), ElementsAre(3, 4));
   EXPECT_TRUE(sampling.ignore_eos());
   EXPECT_EQ(sampling.logprobs(), 5);
+  EXPECT_EQ(sampling.n(), 1);
+  EXPECT_EQ(sampling.presence_penalty(), 1.0f);
+  EXPECT_EQ(sampling.frequency_penalty(), -0.5f);
+  EXPECT_EQ(sampling.repetition_penalty(), 1.25f);
+  EXPECT_THAT(sampling.logit_bias(), testing::UnorderedElementsAre(testing::Pair(5, 1.5f), testing::Pair(17, -100.0f)));
+  EXPECT_EQ(sampling.prompt_logprobs(), 2);
   EXPECT_EQ(request.priority(), -3);
   EXPECT_EQ(request.timeout_ms(), 900);
   EXPECT_TRUE(parsed.stream);
@@ -128,7 +134,15 @@ TEST(ParseCompletion, WrongTypesAreNamed) {
       {R"("echo": true)", "echo: is not supported yet; only false is allowed"},
       {R"("best_of": 2)", "best_of: is not supported yet; only 1 is allowed"},
       {R"("suffix": "x")", "suffix: is not supported yet; leave it out"},
-      {R"("logit_bias": {"5": 1})", "logit_bias: is not supported yet; leave it out"},
+      {R"("logit_bias": {"5": "1"})", "logit_bias: must be a number, got a string"},
+      {R"("logit_bias": {"5": null})", "logit_bias: must be a number, got null"},
+      {R"("logit_bias": {"5": [1]})", "logit_bias: must be a number, got an array"},
+      {R"("logit_bias": {"5": {"6": 1}})", "logit_bias: must be a number, got an object"},
+      {R"("logit_bias": {"five": 1})", "logit_bias: keys must be token ids, got \"five\""},
+      {R"("logit_bias": {"": 1})", "logit_bias: keys must be token ids, got \"\""},
+      {R"("logit_bias": {"5": 1, "6": 2, "5": 1})", "logit_bias: token 5 is given twice"},
+      {R"("repetition_penalty": "1")", "repetition_penalty: must be a number, got a string"},
+      {R"("prompt_logprobs": true)", "prompt_logprobs: must be an integer, got a boolean"},
       {R"("logit_bias": [1])", "logit_bias: must be an object, got an array"},
       {R"("n": 1, "n": 1)", "n: is given twice"},
   };
@@ -171,7 +185,7 @@ TEST(ParseCompletion, RandomDamageNeverCrashes) {
   std::mt19937 rng(seed);
   const std::string good =
       R"({"prompt": ["a"], "stop": ["x", "y"], "max_tokens": 5, "stream_options": {"include_usage": true},
-                              "logit_bias": {}, "q": [1, {"z": [[2]]}], "seed": -1.0, "stop_token_ids": [1, 2]})";
+                              "logit_bias": {"5": 1}, "q": [1, {"z": [[2]]}], "seed": -1.0, "stop_token_ids": [1, 2]})";
   const std::string bytes = "{}[]\",:0a\\ -.e";
   int accepted = 0;
   for (int i = 0; i < 20000; ++i) {

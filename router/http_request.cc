@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -18,6 +19,7 @@ namespace {
 
 constexpr float kDefaultTemperature = 1.0f;
 constexpr int kDefaultMaxTokens = 16;
+constexpr size_t kShownBytes = 40;  // of a client's text in a message
 
 using Value = std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string>;
 
@@ -209,6 +211,7 @@ absl::Status NeedsObject(CompletionRequest&, const char* field, const Value& val
 
 constexpr char kPrompt[] = "prompt";
 constexpr char kStreamOptions[] = "stream_options";
+constexpr char kLogitBias[] = "logit_bias";
 
 const Field kFields[] = {
     {"model", SetModel, nullptr, false, "a string"},
@@ -230,7 +233,7 @@ const Field kFields[] = {
     {"presence_penalty", SetFloat<&pb::SamplingParams::set_presence_penalty>},
     {"frequency_penalty", SetFloat<&pb::SamplingParams::set_frequency_penalty>},
     {"repetition_penalty", SetFloat<&pb::SamplingParams::set_repetition_penalty>},
-    {"logit_bias", NeedsObject, nullptr, true, "an object"},
+    {kLogitBias, NeedsObject, nullptr, true, "an object"},
     {"stream", SetBool<&CompletionRequest::stream>},
     {kStreamOptions, NeedsObject, nullptr, true, "an object"},
     {"echo", OnlyFalse},
@@ -277,7 +280,8 @@ class Reader {
   }
 
   bool start_object(size_t) {
-    if (depth_++ == 0 || field_ == nullptr || in_object_) return true;
+    if (depth_++ == 0 || field_ == nullptr) return true;
+    if (in_object_) return NoBias("an object");
     if (depth_ == 2 && field_->object) return in_object_ = true;
     return Keep(WrongType(field_->name, field_->wanted, depth_ == 2 ? "an object" : "an array of objects"));
   }
@@ -285,7 +289,8 @@ class Reader {
 
   bool start_array(size_t) {
     if (depth_++ == 0) return NotAnObject();
-    if (field_ == nullptr || in_object_) return true;
+    if (field_ == nullptr) return true;
+    if (in_object_) return NoBias("an array");
     if (field_->add == nullptr) return Keep(WrongType(field_->name, field_->wanted, "an array"));
     const bool is_prompt = field_->name == kPrompt;
     if (depth_ == 2) {
@@ -331,9 +336,23 @@ class Reader {
   }
 
   absl::Status TakeInner(const Value& value) {
-    if (field_->name != kStreamOptions) return Bad(field_->name, "is not supported yet; leave it out");
+    if (field_->name == kLogitBias) return TakeBias(value);
     if (inner_key_ != "include_usage" || std::holds_alternative<std::monostate>(value)) return absl::OkStatus();
     return SetBool<&CompletionRequest::include_usage>(out_, "stream_options.include_usage", value);
+  }
+
+  // A value that opens inside a field's object: only logit_bias' matter.
+  bool NoBias(const char* kind) { return field_->name != kLogitBias || Keep(WrongType(kLogitBias, "a number", kind)); }
+
+  absl::Status TakeBias(const Value& value) {
+    int32_t id = 0;
+    if (!absl::SimpleAtoi(inner_key_, &id)) {
+      return Bad(kLogitBias, absl::StrCat("keys must be token ids, got \"", inner_key_.substr(0, kShownBytes), "\""));
+    }
+    const absl::StatusOr<float> bias = ToFloat(kLogitBias, value);
+    if (!bias.ok()) return bias.status();
+    const auto added = out_.request.mutable_sampling()->mutable_logit_bias()->insert({id, *bias});
+    return added.second ? absl::OkStatus() : Bad(kLogitBias, absl::StrCat("token ", id, " is given twice"));
   }
 
   CompletionRequest& out_;

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/sampling_limits.h"
 
 namespace sluice::router {
 namespace {
@@ -16,6 +18,9 @@ constexpr int kMaxLogprobs = 20;
 constexpr int kMaxStops = 16;
 constexpr int kMaxStopIds = 128;
 constexpr int kMaxStopBytes = 1024;
+constexpr int kMaxBiases = 1024;
+constexpr float kMaxBias = 100.0f;
+constexpr float kMaxPenalty = 2.0f;
 constexpr int kMaxNameBytes = 256;
 constexpr int kMaxPriority = 1000;
 
@@ -98,28 +103,58 @@ absl::Status FillPrompt(const pb::GenerateRequest& request, const ServedModel& m
 absl::Status CheckUnsupported(const pb::GenerateRequest& request) {
   const pb::SamplingParams& s = request.sampling();
   if (s.has_n() && s.n() < 1) return Bad("sampling.n", absl::StrFormat("must be >= 1, got %d", s.n()));
-  if (s.has_n() && s.n() != 1) return Unsupported("sampling.n", "only 1 is allowed");
-  const float repetition = s.has_repetition_penalty() ? s.repetition_penalty() : 1.0f;
-  if (absl::Status status = CheckRange("sampling.repetition_penalty", repetition,
-                                       std::isfinite(repetition) && repetition > 0, "a finite number > 0");
-      !status.ok()) {
-    return status;
-  }
-  if (repetition != 1.0f) return Unsupported("sampling.repetition_penalty", "only 1 is allowed");
-  const std::pair<const char*, float> penalties[] = {{"sampling.presence_penalty", s.presence_penalty()},
-                                                     {"sampling.frequency_penalty", s.frequency_penalty()}};
-  for (const auto& [field, value] : penalties) {
-    if (absl::Status status = CheckRange(field, value, value >= -2 && value <= 2, "in [-2, 2]"); !status.ok()) {
-      return status;
+  if (s.n() > kMaxChoices) return Unsupported("sampling.n", absl::StrFormat("at most %d is allowed", kMaxChoices));
+  if (s.has_prompt_logprobs()) {
+    if (s.prompt_logprobs() < 0) {
+      return Bad("sampling.prompt_logprobs", absl::StrFormat("must be >= 0, got %d", s.prompt_logprobs()));
     }
-    if (value != 0) return Unsupported(field, "only 0 is allowed");
+    if (kMaxPromptLogprobs < 0) return Unsupported("sampling.prompt_logprobs", "leave it out");
+    if (s.prompt_logprobs() > kMaxPromptLogprobs) {
+      return Bad("sampling.prompt_logprobs",
+                 absl::StrFormat("must be in [0, %d], got %d", kMaxPromptLogprobs, s.prompt_logprobs()));
+    }
   }
-  if (!s.logit_bias().empty()) return Unsupported("sampling.logit_bias", "leave it out");
-  if (s.has_prompt_logprobs()) return Unsupported("sampling.prompt_logprobs", "leave it out");
   if (!request.adapter().empty()) return Unsupported("adapter", "leave it out");
   if (!request.task().empty() && request.task() != "generate") {
     return Bad("task", "must be \"generate\" or empty");
   }
+  return absl::OkStatus();
+}
+
+absl::Status FillBiases(const pb::SamplingParams& in, const ServedModel& model, pb::SamplingParams& out) {
+  const std::string field = "sampling.logit_bias";
+  if (in.logit_bias_size() > kMaxBiases) {
+    return Bad(field, absl::StrFormat("at most %d tokens are allowed, got %d", kMaxBiases, in.logit_bias_size()));
+  }
+  const std::map<int32_t, float> biases(in.logit_bias().begin(), in.logit_bias().end());  // the lowest bad id is named
+  for (const auto& [id, bias] : biases) {
+    if (id < 0 || id >= model.vocab) {
+      return Bad(field, absl::StrFormat("ids must be in [0, %d), got %d", model.vocab, id));
+    }
+    if (!(bias >= -kMaxBias && bias <= kMaxBias)) {
+      return Bad(field, absl::StrFormat("values must be in [%g, %g], got %s for token %d", -kMaxBias, kMaxBias,
+                                        Show(bias), id));
+    }
+  }
+  *out.mutable_logit_bias() = in.logit_bias();
+  return absl::OkStatus();
+}
+
+absl::Status FillPenalties(const pb::SamplingParams& in, pb::SamplingParams& out) {
+  const float repetition = in.has_repetition_penalty() ? in.repetition_penalty() : 1.0f;
+  const auto in_range = [](float value) { return value >= -kMaxPenalty && value <= kMaxPenalty; };
+  const absl::Status checks[] = {
+      CheckRange("sampling.repetition_penalty", repetition, std::isfinite(repetition) && repetition > 0,
+                 "a finite number > 0"),
+      CheckRange("sampling.presence_penalty", in.presence_penalty(), in_range(in.presence_penalty()), "in [-2, 2]"),
+      CheckRange("sampling.frequency_penalty", in.frequency_penalty(), in_range(in.frequency_penalty()), "in [-2, 2]"),
+  };
+  for (const absl::Status& status : checks) {
+    if (!status.ok()) return status;
+  }
+  out.set_repetition_penalty(repetition);
+  out.set_presence_penalty(in.presence_penalty());
+  out.set_frequency_penalty(in.frequency_penalty());
   return absl::OkStatus();
 }
 
@@ -153,13 +188,11 @@ absl::Status FillSampling(const pb::SamplingParams& in, const ServedModel& model
   out.set_top_p(top_p);
   out.set_top_k(std::max(0, in.top_k()));
   out.set_min_p(min_p);
-  out.set_repetition_penalty(1.0f);
-  out.set_presence_penalty(0.0f);
-  out.set_frequency_penalty(0.0f);
   if (in.has_logprobs()) out.set_logprobs(in.logprobs());
   out.set_ignore_eos(in.ignore_eos());
   *out.mutable_stop_token_ids() = in.stop_token_ids();
-  out.set_n(1);
+  out.set_n(in.has_n() ? in.n() : 1);
+  if (in.has_prompt_logprobs()) out.set_prompt_logprobs(in.prompt_logprobs());
   return absl::OkStatus();
 }
 
@@ -263,6 +296,8 @@ absl::StatusOr<ValidRequest> Validate(const pb::GenerateRequest& request, const 
   if (absl::Status s = CheckModel(request, model); !s.ok()) return s;
   if (absl::Status s = CheckUnsupported(request); !s.ok()) return s;
   if (absl::Status s = FillSampling(in, model, out); !s.ok()) return s;
+  if (absl::Status s = FillPenalties(in, out); !s.ok()) return s;
+  if (absl::Status s = FillBiases(in, model, out); !s.ok()) return s;
   if (absl::Status s = FillStops(in, valid.stop); !s.ok()) return s;
   if (absl::Status s = FillRest(request, valid); !s.ok()) return s;
   if (absl::Status s = FillPrompt(request, model, valid.sequence); !s.ok()) return s;

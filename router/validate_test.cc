@@ -63,6 +63,8 @@ TEST_F(ValidateTest, FillsEveryDefault) {
   EXPECT_EQ(sampling.temperature(), 0);
   EXPECT_EQ(sampling.top_p(), 1);
   EXPECT_EQ(sampling.n(), 1);
+  EXPECT_TRUE(sampling.has_repetition_penalty() && sampling.has_presence_penalty() && sampling.has_frequency_penalty());
+  EXPECT_EQ(sampling.repetition_penalty(), 1);
   EXPECT_FALSE(sampling.has_logprobs());
   EXPECT_EQ(sampling.seed(), kDraw);
   EXPECT_EQ(valid->request_id, "gen-0000000000abcdef");
@@ -93,10 +95,12 @@ TEST_F(ValidateTest, KeepsWhatTheClientSaid) {
   in.set_ignore_eos(true);
   in.add_stop_token_ids(4);
   in.add_stop("END");
-  // The neutral values of what isn't supported yet.
   in.set_n(1);
-  in.set_repetition_penalty(1);
-  in.set_presence_penalty(0);
+  in.set_repetition_penalty(1.2f);
+  in.set_presence_penalty(-2);
+  in.set_frequency_penalty(0.5f);
+  (*in.mutable_logit_bias())[3] = -100;
+  (*in.mutable_logit_bias())[0] = 2.5f;
   const auto valid = Run(request);
   ASSERT_TRUE(valid.ok()) << valid.status();
   const pb::SamplingParams& out = valid->sequence.sampling();
@@ -115,6 +119,10 @@ TEST_F(ValidateTest, KeepsWhatTheClientSaid) {
   EXPECT_EQ(out.min_tokens(), 9);
   EXPECT_TRUE(out.ignore_eos());
   EXPECT_THAT(out.stop_token_ids(), ElementsAre(4));
+  EXPECT_EQ(out.repetition_penalty(), 1.2f);
+  EXPECT_EQ(out.presence_penalty(), -2.0f);
+  EXPECT_EQ(out.frequency_penalty(), 0.5f);
+  EXPECT_THAT(out.logit_bias(), testing::UnorderedElementsAre(testing::Pair(3, -100.0f), testing::Pair(0, 2.5f)));
 }
 
 TEST_F(ValidateTest, RawTextMayNameSpecialTokens) {
@@ -177,6 +185,9 @@ TEST_F(ValidateTest, EveryBadNumberIsNamed) {
   const auto sampling = [](auto setter, auto value) -> Set {
     return [=](pb::GenerateRequest& r) { (r.mutable_sampling()->*setter)(value); };
   };
+  const auto bias = [](int32_t id, float value) -> Set {
+    return [=](pb::GenerateRequest& r) { (*r.mutable_sampling()->mutable_logit_bias())[id] = value; };
+  };
   using S = pb::SamplingParams;
   const std::vector<std::pair<std::string, Set>> cases = {
       {"sampling.temperature: must be a finite number >= 0, got nan", sampling(&S::set_temperature, nan)},
@@ -196,17 +207,23 @@ TEST_F(ValidateTest, EveryBadNumberIsNamed) {
       {"sampling.min_tokens: must be at most max_tokens", sampling(&S::set_min_tokens, 10000)},
       {"sampling.n: must be >= 1, got 0", sampling(&S::set_n, 0)},
       {"sampling.n: is not supported yet", sampling(&S::set_n, 2)},
-      {"sampling.repetition_penalty: is not supported yet", sampling(&S::set_repetition_penalty, 1.1f)},
       {"sampling.repetition_penalty: must be a finite number > 0", sampling(&S::set_repetition_penalty, 0.0f)},
       {"sampling.repetition_penalty: must be a finite number > 0", sampling(&S::set_repetition_penalty, nan)},
-      {"sampling.presence_penalty: is not supported yet", sampling(&S::set_presence_penalty, 1.0f)},
       {"sampling.presence_penalty: must be in [-2, 2], got 3", sampling(&S::set_presence_penalty, 3.0f)},
-      {"sampling.frequency_penalty: is not supported yet", sampling(&S::set_frequency_penalty, -1.0f)},
       {"sampling.frequency_penalty: must be in [-2, 2], got nan", sampling(&S::set_frequency_penalty, nan)},
+      {"sampling.presence_penalty: must be in [-2, 2], got -2.5", sampling(&S::set_presence_penalty, -2.5f)},
+      {"sampling.frequency_penalty: must be in [-2, 2], got 2.25", sampling(&S::set_frequency_penalty, 2.25f)},
+      {"sampling.logit_bias: values must be in [-100, 100], got 100.5 for token 1", bias(1, 100.5f)},
+      {"sampling.logit_bias: values must be in [-100, 100], got nan for token 1", bias(1, nan)},
+      {"sampling.logit_bias: ids must be in [0, ", bias(-1, 1.0f)},
+      {"sampling.logit_bias: ids must be in [0, ", bias(1 << 30, 1.0f)},
+      {"sampling.logit_bias: at most 1024 tokens are allowed, got 1025",
+       [](auto& r) {
+         for (int i = 0; i < 1025; ++i) (*r.mutable_sampling()->mutable_logit_bias())[i] = 1;
+       }},
+      {"sampling.prompt_logprobs: must be >= 0, got -1", sampling(&S::set_prompt_logprobs, -1)},
       {"sampling.prompt_logprobs: is not supported yet", sampling(&S::set_prompt_logprobs, 0)},
       {"sampling.stop_token_ids: ids must be in", sampling(&S::add_stop_token_ids, -1)},
-      {"sampling.logit_bias: is not supported yet",
-       [](auto& r) { (*r.mutable_sampling()->mutable_logit_bias())[1] = 1; }},
       {"sampling.stop: strings must not be empty", [](auto& r) { r.mutable_sampling()->add_stop(""); }},
       {"sampling.stop: strings must have at most 1024 bytes",
        [](auto& r) { r.mutable_sampling()->add_stop(std::string(1025, 'x')); }},

@@ -1,10 +1,12 @@
 #include "worker/sequence_spec.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "proto/sampling_limits.h"
 
 namespace sluice::worker {
 namespace {
@@ -34,13 +36,27 @@ absl::Status CheckUnsupported(const v1::SequenceSpec& spec) {
   constexpr absl::string_view kNotYet = "is not supported by this worker";
   if (!spec.adapter().empty()) return Bad("adapter", kNotYet);
   if (!spec.task().empty() && spec.task() != "generate") return Bad("task", kNotYet);
-  if (p.has_n() && p.n() != 1) return Bad("sampling.n", "only 1 is supported by this worker");
+  if (p.has_n() && (p.n() < 1 || p.n() > kMaxChoices)) return Bad("sampling.n", absl::StrCat(p.n(), " ", kNotYet));
   if (spec.choice() != 0) return Bad("choice", "only 0 is supported by this worker");
-  if (p.has_repetition_penalty() && p.repetition_penalty() != 1.0f) return Bad("sampling.repetition_penalty", kNotYet);
-  if (p.has_presence_penalty() && p.presence_penalty() != 0.0f) return Bad("sampling.presence_penalty", kNotYet);
-  if (p.has_frequency_penalty() && p.frequency_penalty() != 0.0f) return Bad("sampling.frequency_penalty", kNotYet);
-  if (!p.logit_bias().empty()) return Bad("sampling.logit_bias", kNotYet);
-  if (p.has_prompt_logprobs()) return Bad("sampling.prompt_logprobs", kNotYet);
+  if (p.has_prompt_logprobs() && (p.prompt_logprobs() < 0 || p.prompt_logprobs() > kMaxPromptLogprobs)) {
+    return Bad("sampling.prompt_logprobs", kNotYet);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPenalties(const v1::SamplingParams& p, int vocab) {
+  const float repetition = p.has_repetition_penalty() ? p.repetition_penalty() : 1.0f;
+  if (!(std::isfinite(repetition) && repetition > 0)) {
+    return Bad("sampling.repetition_penalty", absl::StrCat(repetition, " is not a finite number > 0"));
+  }
+  if (!std::isfinite(p.presence_penalty())) return Bad("sampling.presence_penalty", "is not finite");
+  if (!std::isfinite(p.frequency_penalty())) return Bad("sampling.frequency_penalty", "is not finite");
+  for (const auto& [id, bias] : p.logit_bias()) {
+    if (id < 0 || id >= vocab) {
+      return Bad("sampling.logit_bias", absl::StrCat("token id ", id, " is outside [0, ", vocab, ")"));
+    }
+    if (!std::isfinite(bias)) return Bad("sampling.logit_bias", "is not finite");
+  }
   return absl::OkStatus();
 }
 
@@ -57,6 +73,7 @@ absl::Status CheckSampling(const v1::SamplingParams& p, int vocab) {
   if (p.has_logprobs() && (p.logprobs() < 0 || p.logprobs() > kMaxLogprobs)) {
     return Bad("sampling.logprobs", absl::StrCat(p.logprobs(), " is outside [0, ", kMaxLogprobs, "]"));
   }
+  if (auto s = CheckPenalties(p, vocab); !s.ok()) return s;
   if (p.min_tokens() < 0) return Bad("sampling.min_tokens", "is negative");
   if (p.max_tokens() < 1) return Bad("sampling.max_tokens", absl::StrCat(p.max_tokens(), " is less than 1"));
   return CheckTokens("sampling.stop_token_ids", p.stop_token_ids(), vocab);
@@ -86,6 +103,9 @@ absl::StatusOr<engine::EngineRequest> ToEngineRequest(const v1::SequenceSpec& sp
   to.top_p = p.has_top_p() ? p.top_p() : 1.0f;
   to.top_k = p.top_k() > 0 ? p.top_k() : 0;
   to.min_p = p.min_p();
+  if (p.has_repetition_penalty()) to.repetition_penalty = p.repetition_penalty();
+  to.presence_penalty = p.presence_penalty();
+  to.frequency_penalty = p.frequency_penalty();
   to.seed = p.seed();
   to.logprobs = p.has_logprobs() ? p.logprobs() : -1;
   to.max_tokens = p.max_tokens();
@@ -93,6 +113,8 @@ absl::StatusOr<engine::EngineRequest> ToEngineRequest(const v1::SequenceSpec& sp
   to.ignore_eos = p.ignore_eos();
   to.eos_ids.assign(spec.eos_token_ids().begin(), spec.eos_token_ids().end());
   to.stop_ids.assign(p.stop_token_ids().begin(), p.stop_token_ids().end());
+  to.logit_bias.assign(p.logit_bias().begin(), p.logit_bias().end());
+  std::sort(to.logit_bias.begin(), to.logit_bias.end());
   return request;
 }
 

@@ -30,7 +30,10 @@ TEST(SequenceSpec, CarriesEverything) {
   p.set_ignore_eos(true);
   p.add_stop_token_ids(4);
   p.set_n(1);
-  p.set_repetition_penalty(1);
+  p.set_repetition_penalty(1.1f);
+  p.set_presence_penalty(-0.5f);
+  p.set_frequency_penalty(0.25f);
+  for (const int id : {70, 3, 99, 0, 8}) (*p.mutable_logit_bias())[id] = float(id) / 2;
   const auto request = ToEngineRequest(spec, kVocab);
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_EQ(request->tokens.size(), 6u);
@@ -48,6 +51,11 @@ TEST(SequenceSpec, CarriesEverything) {
   EXPECT_TRUE(s.ignore_eos);
   EXPECT_EQ(s.eos_ids, std::vector<int32_t>{2});
   EXPECT_EQ(s.stop_ids, std::vector<int32_t>{4});
+  EXPECT_EQ(s.repetition_penalty, 1.1f);
+  EXPECT_EQ(s.presence_penalty, -0.5f);
+  EXPECT_EQ(s.frequency_penalty, 0.25f);
+  EXPECT_THAT(s.logit_bias, testing::ElementsAre(testing::Pair(0, 0.0f), testing::Pair(3, 1.5f), testing::Pair(8, 4.0f),
+                                                 testing::Pair(70, 35.0f), testing::Pair(99, 49.5f)));
 }
 
 TEST(SequenceSpec, AbsentMeansTheDefault) {
@@ -57,6 +65,8 @@ TEST(SequenceSpec, AbsentMeansTheDefault) {
   EXPECT_EQ(request->sampling.top_p, 1.0f);
   EXPECT_EQ(request->sampling.top_k, 0);
   EXPECT_EQ(request->sampling.logprobs, -1);
+  EXPECT_FALSE(request->sampling.penalizes());
+  EXPECT_TRUE(request->sampling.logit_bias.empty());
 }
 
 struct BadCase {
@@ -79,9 +89,13 @@ TEST(SequenceSpec, NamesTheFieldThatIsWrong) {
       {"choice", [](auto& s) { s.set_choice(1); }},
       {"sampling.n", [](auto& s) { s.mutable_sampling()->set_n(2); }},
       {"sampling.repetition_penalty", [](auto& s) { s.mutable_sampling()->set_repetition_penalty(kNan); }},
-      {"sampling.presence_penalty", [](auto& s) { s.mutable_sampling()->set_presence_penalty(1); }},
-      {"sampling.frequency_penalty", [](auto& s) { s.mutable_sampling()->set_frequency_penalty(1); }},
-      {"sampling.logit_bias", [](auto& s) { (*s.mutable_sampling()->mutable_logit_bias())[1] = 1; }},
+      {"sampling.repetition_penalty", [](auto& s) { s.mutable_sampling()->set_repetition_penalty(0); }},
+      {"sampling.presence_penalty", [](auto& s) { s.mutable_sampling()->set_presence_penalty(kInf); }},
+      {"sampling.frequency_penalty", [](auto& s) { s.mutable_sampling()->set_frequency_penalty(kNan); }},
+      {"sampling.logit_bias", [](auto& s) { (*s.mutable_sampling()->mutable_logit_bias())[1] = kNan; }},
+      {"sampling.logit_bias", [](auto& s) { (*s.mutable_sampling()->mutable_logit_bias())[kVocab] = 1; }},
+      {"sampling.logit_bias", [](auto& s) { (*s.mutable_sampling()->mutable_logit_bias())[-1] = 1; }},
+      {"sampling.n", [](auto& s) { s.mutable_sampling()->set_n(0); }},
       {"sampling.prompt_logprobs", [](auto& s) { s.mutable_sampling()->set_prompt_logprobs(0); }},
       {"sampling.temperature", [](auto& s) { s.mutable_sampling()->set_temperature(-0.1f); }},
       {"sampling.temperature", [](auto& s) { s.mutable_sampling()->set_temperature(kNan); }},
