@@ -29,7 +29,7 @@ struct EngineOptions {
   int64_t max_kv_bytes = int64_t{1} << 30;
   int max_context = 0;  // 0: the model's; never more than that
   SchedulerLimits scheduler;
-  bool prefix_caching = true;
+  bool prefix_caching = false;
   std::string model_hash;         // of cached prefixes; engines of different models never meet, so it may be empty
   DrafterFactory new_drafter;  // one a sequence; empty: no drafts. See also scheduler.max_drafts
   DraftRule draft_rule = DraftRule::kEquality;
