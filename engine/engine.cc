@@ -1,13 +1,16 @@
 #include "engine/engine.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "engine/model/decoder.h"
-#include "engine/runner/runner.h"
+#include "engine/runner/executor.h"
 
 namespace sluice::engine {
 namespace {
@@ -21,6 +24,8 @@ absl::Status CheckOptions(const EngineOptions& o, const ModelConfig& config) {
   if (o.num_blocks == 0 && o.max_kv_bytes < 1) return positive("max_kv_bytes", o.max_kv_bytes);
   if (o.scheduler.max_step_tokens < 1) return positive("max_step_tokens", o.scheduler.max_step_tokens);
   if (o.scheduler.max_step_seqs < 1) return positive("max_step_seqs", o.scheduler.max_step_seqs);
+  if (o.scheduler.starvation_plans < 1) return positive("starvation_plans", o.scheduler.starvation_plans);
+  if (o.scheduler.max_drafts < 0) return positive("max_drafts", o.scheduler.max_drafts);
   if (o.max_context < 0) return positive("max_context", o.max_context);
   if (o.max_context > config.context_length) {
     return absl::InvalidArgumentError(absl::StrCat("max_context is ", o.max_context, "; the model was trained for ",
@@ -45,12 +50,16 @@ absl::StatusOr<int> NumBlocks(const EngineOptions& o, const kernels::KvLayout& l
 }  // namespace
 
 struct Engine::Impl {
+  double Now() const { return seconds ? seconds() : 0; }
+
   std::unique_ptr<Decoder> decoder;
   std::unique_ptr<kernels::KvPool> kv;
   std::unique_ptr<SequenceTable> sequences;
-  std::unique_ptr<Runner> runner;
-  uint64_t steps = 0;
+  std::unique_ptr<Executor> executor;
+  std::function<double()> seconds;
+  uint64_t begun = 0, committed = 0;  // numbers of steps
   std::vector<SequenceProgress> progress;  // of the last step
+  EngineStats counts;
 };
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, const kernels::Backend& backend,
@@ -59,10 +68,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, co
   if (absl::Status status = CheckOptions(options, config); !status.ok()) return status;
   const int max_context = options.max_context > 0 ? options.max_context : config.context_length;
   const SchedulerLimits& scheduler = options.scheduler;
+  const int max_logits = std::max(scheduler.max_step_logits, scheduler.max_step_seqs);
 
   auto impl = std::make_unique<Impl>();
   absl::StatusOr<std::unique_ptr<Decoder>> decoder =
-      Decoder::Create(file, backend, {scheduler.max_step_tokens, scheduler.max_step_seqs, max_context});
+      Decoder::Create(file, backend, {scheduler.max_step_tokens, scheduler.max_step_seqs, max_logits, max_context});
   if (!decoder.ok()) return decoder.status();
   impl->decoder = *std::move(decoder);
 
@@ -73,9 +83,17 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, co
   if (!kv.ok()) return kv.status();
   impl->kv = *std::move(kv);
 
-  impl->sequences = std::make_unique<SequenceTable>(
-      SequenceLimits{options.block_size, *num_blocks, max_context, impl->decoder->vocab()}, scheduler);
-  impl->runner = std::make_unique<Runner>(impl->decoder.get(), impl->kv.get(), scheduler.max_step_seqs, max_context);
+  SequenceLimits limits{.block_size = options.block_size,
+                        .num_blocks = *num_blocks,
+                        .max_context = max_context,
+                        .vocab = impl->decoder->vocab(),
+                        .prefix_caching = options.prefix_caching,
+                        .model_hash = options.model_hash,
+                        .numerics = std::string(backend.numerics_id())};
+  impl->sequences = std::make_unique<SequenceTable>(std::move(limits), scheduler, options.new_drafter);
+  impl->executor = std::make_unique<Executor>(impl->decoder.get(), impl->kv.get(), max_logits,
+                                              options.draft_rule, options.seconds);
+  impl->seconds = options.seconds;
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
@@ -98,8 +116,23 @@ bool Engine::Park(uint64_t id) {
   return impl_->sequences->Park(id);
 }
 
+absl::Status Engine::Activate(uint64_t id, std::span<const FirstToken> firsts) {
+  return impl_->sequences->Activate(id, firsts);
+}
+
 absl::Status Engine::Activate(uint64_t id, int32_t first_token) {
-  return impl_->sequences->Activate(id, first_token);
+  const Sequence* sequence = impl_->sequences->Find(id);
+  const FirstToken first{sequence == nullptr ? 0 : sequence->choice, first_token};
+  return impl_->sequences->Activate(id, {&first, 1});
+}
+
+int Engine::CachedTokensOf(uint64_t id) const {
+  const Sequence* sequence = impl_->sequences->Find(id);
+  return sequence == nullptr ? 0 : sequence->hit_tokens;
+}
+
+const PrefixCache& Engine::prefix_cache() const {
+  return impl_->sequences->kv().cache();
 }
 
 std::vector<int32_t> Engine::BlocksOf(uint64_t id) const {
@@ -115,27 +148,70 @@ void* Engine::kv_layer_data(int layer) {
   return impl_->kv->layer_data(layer);
 }
 
+int Engine::steps_under_way() const {
+  return int(impl_->begun - impl_->committed);
+}
+
+std::unique_ptr<StepWork> Engine::Begin() {
+  CHECK_LT(steps_under_way(), kMaxStepsUnderWay);
+  const double begin = impl_->Now();
+  StepPlan plan = impl_->sequences->scheduler().Plan();
+  std::unique_ptr<StepWork> step;
+  if (!plan.empty()) {
+    step = std::make_unique<StepWork>(
+        MakeStep(++impl_->begun, std::move(plan), impl_->sequences->limits().block_size));
+    impl_->sequences->kv().StepBegun(step->number);
+  }
+  impl_->counts.plan_seconds += impl_->Now() - begin;
+  return step;
+}
+
+absl::Status Engine::Execute(StepWork& step) {
+  const double begin = impl_->Now();
+  absl::Status status = impl_->executor->Execute(step);
+  step.execute_seconds = impl_->Now() - begin;
+  return status;
+}
+
+std::vector<TokenOutput> Engine::Commit(std::unique_ptr<StepWork> step) {
+  CHECK_EQ(step->number, impl_->committed + 1);
+  const double begin = impl_->Now();
+  StepOutput out = engine::Commit(*step, *impl_->sequences);
+  impl_->committed = step->number;
+  impl_->progress = std::move(out.progress);
+  EngineStats& counts = impl_->counts;
+  ++counts.steps;
+  counts.rows += step->inputs.tokens.size();
+  counts.accepted_drafts += out.accepted_drafts;
+  counts.execute_seconds += step->execute_seconds;
+  counts.sample_seconds += step->sample_seconds;
+  counts.commit_seconds += impl_->Now() - begin;
+  return std::move(out.tokens);
+}
+
 absl::StatusOr<std::vector<TokenOutput>> Engine::Step() {
   impl_->progress.clear();
-  const StepPlan plan = impl_->sequences->scheduler().Plan();
-  if (plan.empty()) return std::vector<TokenOutput>();
-  absl::StatusOr<std::vector<TokenOutput>> outputs = impl_->runner->Run(plan);
-  if (!outputs.ok()) return outputs;
-  ++impl_->steps;
-  for (const Chunk& chunk : plan) impl_->progress.push_back({chunk.sequence->id, chunk.sequence->computed});
-  for (const TokenOutput& out : *outputs) impl_->sequences->Settle(out.id, out.finish != FinishReason::kNone);
-  return outputs;
+  std::unique_ptr<StepWork> step = Begin();
+  if (step == nullptr) return std::vector<TokenOutput>();
+  if (absl::Status status = Execute(*step); !status.ok()) return status;
+  return Commit(std::move(step));
 }
 
 EngineStats Engine::stats() const {
   const Scheduler& scheduler = impl_->sequences->scheduler();
-  const BlockPool& blocks = impl_->sequences->blocks();
-  return {.blocks_total = blocks.total(),
-          .blocks_free = blocks.free(),
-          .running = scheduler.running(),
-          .waiting = scheduler.waiting(),
-          .waiting_tokens = scheduler.waiting_tokens(),
-          .steps = impl_->steps};
+  const KvBlocks& kv = impl_->sequences->kv();
+  EngineStats stats = impl_->counts;
+  stats.blocks_total = kv.total();
+  stats.blocks_free = impl_->sequences->unpromised_blocks();
+  stats.running = scheduler.running();
+  stats.waiting = scheduler.waiting();
+  stats.waiting_tokens = scheduler.waiting_tokens();
+  stats.preemptions = scheduler.preemptions();
+  stats.block_copies = kv.copies();
+  stats.prefix = kv.cache().stats();
+  stats.cached_blocks = kv.cache().stored();
+  stats.drafted = scheduler.drafted();
+  return stats;
 }
 
 int Engine::context_length() const {

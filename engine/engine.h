@@ -5,13 +5,18 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/files/model_file.h"
 #include "engine/runner/commit.h"
+#include "engine/runner/sample_rows.h"
+#include "engine/runner/step.h"
 #include "engine/scheduler.h"
 #include "engine/sequence_table.h"
 #include "kernels/backend.h"
@@ -24,21 +29,29 @@ struct EngineOptions {
   int64_t max_kv_bytes = int64_t{1} << 30;
   int max_context = 0;  // 0: the model's; never more than that
   SchedulerLimits scheduler;
+  bool prefix_caching = false;
+  std::string model_hash;         // of cached prefixes; engines of different models never meet, so it may be empty
+  DrafterFactory new_drafter;  // one a sequence; empty: no drafts. See also scheduler.max_drafts
+  DraftRule draft_rule = DraftRule::kEquality;
+  std::function<double()> seconds;  // a clock, for the statistics alone; may be empty
 };
 
+// Counts are since the start.
 struct EngineStats {
   int blocks_total = 0;
-  int blocks_free = 0;
+  int blocks_free = 0;  // free or evictable, and promised to nobody
   int running = 0;
   int waiting = 0;
-  int64_t waiting_tokens = 0;
+  int64_t waiting_tokens = 0;  // of prompts and recomputes, not computed yet
   uint64_t steps = 0;
-};
-
-// How far a sequence of the last step has come: tokens [0, computed) have their KV in its blocks.
-struct SequenceProgress {
-  uint64_t id = 0;
-  int computed = 0;
+  uint64_t rows = 0;
+  uint64_t preemptions = 0;
+  uint64_t block_copies = 0;
+  PrefixCacheStats prefix;
+  int cached_blocks = 0;
+  uint64_t drafted = 0;
+  uint64_t accepted_drafts = 0;
+  double plan_seconds = 0, execute_seconds = 0, sample_seconds = 0, commit_seconds = 0;  // sample is part of execute
 };
 
 class Engine {
@@ -61,21 +74,39 @@ class Engine {
   // none of that id.
   bool Park(uint64_t id);
 
-  // An awaiting request has its KV, written through kv_layer_data, and `first_token`: it yields the tokens from there
-  // on. As SequenceTable::Activate.
-  absl::Status Activate(uint64_t id, int32_t first_token);
+  // An awaiting request has its KV, written through kv_layer_data, and the first token of each choice that goes on: it
+  // yields the tokens from there on. As SequenceTable::Activate.
+  absl::Status Activate(uint64_t id, std::span<const FirstToken> firsts);
+  absl::Status Activate(uint64_t id, int32_t first_token);  // of its only choice
+
+  // Of an admitted request: how many of its tokens were found in the prefix cache. 0 if there is none of that id.
+  int CachedTokensOf(uint64_t id) const;
+
+  // What the prefix cache stored and removed, for routers.
+  const PrefixCache& prefix_cache() const;
 
   // The blocks of a request, ids in the pool: block i holds the tokens [i * block_size, (i + 1) * block_size). Empty
   // if there is none of that id.
   std::vector<int32_t> BlocksOf(uint64_t id) const;
 
-  // Something can be computed: awaiting and parked requests alone are no work.
+  // Something is to be computed: awaiting and parked requests alone are no work. A step may still be empty, where all
+  // that waits waits for blocks.
   bool has_work() const;
 
-  // Runs one step; empty when there is no work. An error is the device's: the engine is unusable afterwards.
+  // Runs one step; empty when nothing can be computed. An error is the device's: the engine is unusable afterwards.
   absl::StatusOr<std::vector<TokenOutput>> Step();
 
-  // Every sequence that the last Step computed tokens of.
+  // The parts of a step, so that the next one is planned, and the one before committed, while one executes. Begin and
+  // Commit belong to the engine's thread like everything above; Execute may run in another one at the same time. Steps
+  // execute and commit in the order in which they began; at most kMaxStepsUnderWay have begun and are not committed.
+  // Null when nothing can be planned now.
+  static constexpr int kMaxStepsUnderWay = 2;
+  std::unique_ptr<StepWork> Begin();
+  absl::Status Execute(StepWork& step);
+  std::vector<TokenOutput> Commit(std::unique_ptr<StepWork> step);
+  int steps_under_way() const;
+
+  // Every sequence that the last committed step computed tokens of.
   const std::vector<SequenceProgress>& progress() const;
 
   EngineStats stats() const;

@@ -3,7 +3,6 @@
 #include <glog/logging.h>
 
 #include <algorithm>
-#include <utility>
 
 namespace sluice::engine {
 
@@ -30,17 +29,15 @@ void PrefixCache::Unref(int32_t block) {
   node.lru = lru_.insert(lru_.end(), block);
 }
 
-std::vector<int32_t> PrefixCache::Match(const BlockHash& root, std::span<const int32_t> tokens, int max_blocks) {
-  ++stats_.lookups;
-  stats_.looked_up_tokens += tokens.size();
+std::vector<int32_t> PrefixCache::Match(std::span<const BlockHash> names, std::span<const int32_t> tokens,
+                                        int max_blocks) {
+  CHECK_LE(names.size() * size_t(block_size_), tokens.size());
+  const int limit = std::min(max_blocks, int(names.size()));
   std::vector<int32_t> blocks;
-  BlockHash parent = root;
-  for (size_t begin = 0; begin + size_t(block_size_) <= tokens.size() && int(blocks.size()) < max_blocks;
-       begin += size_t(block_size_)) {
-    const auto part = tokens.subspan(begin, size_t(block_size_));
-    parent = ChainHash(parent, part);
-    const auto it = by_hash_.find(parent);
-    if (it == by_hash_.end()) break;
+  for (int i = 0; i < limit; ++i) {
+    const auto it = by_name_.find(names[i]);
+    if (it == by_name_.end()) break;
+    const auto part = tokens.subspan(size_t(i) * size_t(block_size_), size_t(block_size_));
     if (!std::equal(part.begin(), part.end(), nodes_[it->second].tokens.begin())) {
       ++stats_.collisions;
       break;
@@ -48,29 +45,34 @@ std::vector<int32_t> PrefixCache::Match(const BlockHash& root, std::span<const i
     Ref(it->second);
     blocks.push_back(it->second);
   }
-  stats_.hit_tokens += blocks.size() * size_t(block_size_);
   return blocks;
 }
 
-BlockHash PrefixCache::Store(int32_t block, const BlockHash& parent, std::span<const int32_t> tokens) {
+void PrefixCache::CountLookup(int tokens, int hit_tokens) {
+  ++stats_.lookups;
+  stats_.looked_up_tokens += uint64_t(tokens);
+  stats_.hit_tokens += uint64_t(hit_tokens);
+}
+
+void PrefixCache::Store(int32_t block, const BlockHash& name, const BlockHash& parent,
+                        std::span<const int32_t> tokens) {
   CHECK_EQ(int(tokens.size()), block_size_);
-  const BlockHash hash = ChainHash(parent, tokens);
   Node& node = nodes_[block];
-  if (node.stored || by_hash_.contains(hash)) return hash;
+  if (node.stored || by_name_.contains(name)) return;
   pool_->Ref(block);
   node.stored = true;
-  node.hash = hash;
+  node.name = name;
+  node.parent = parent;
   node.tokens.assign(tokens.begin(), tokens.end());
-  by_hash_[hash] = block;
-  changes_.push_back({next_change_++, true, hash, parent});
-  return hash;
+  by_name_[name] = block;
+  events_.Add(true, name, parent);
 }
 
 void PrefixCache::Evict(int32_t block) {
   Node& node = nodes_[block];
   lru_.erase(node.lru);
-  by_hash_.erase(node.hash);
-  changes_.push_back({next_change_++, false, node.hash, {}});
+  by_name_.erase(node.name);
+  events_.Add(false, node.name, {});
   ++stats_.evicted_blocks;
   node = Node();
   pool_->Unref(block);
@@ -80,8 +82,10 @@ void PrefixCache::Clear() {
   while (!lru_.empty()) Evict(lru_.front());
 }
 
-std::vector<PrefixChange> PrefixCache::TakeChanges() {
-  return std::exchange(changes_, {});
+std::vector<PrefixChange> PrefixCache::Snapshot() const {
+  std::vector<PrefixChange> all;
+  for (const auto& [name, block] : by_name_) all.push_back({0, true, name, nodes_[block].parent});
+  return all;
 }
 
 }  // namespace sluice::engine

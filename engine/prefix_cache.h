@@ -5,7 +5,8 @@
 // then evicts, least recently used first. So FREE, the gauge that everybody watches, is free + evictable.
 //
 // Invariants: a block is stored under at most one name and a name has at most one block; evictable == stored with the
-// cache's reference only; a hit is verified token by token, so two prefixes never share a block by a collision.
+// cache's reference only; a hit is verified token by token, so two prefixes never share a block by a collision of their
+// last names (one of an earlier block is caught there).
 #pragma once
 
 #include <cstdint>
@@ -17,16 +18,9 @@
 
 #include "engine/block_hash.h"
 #include "engine/block_pool.h"
+#include "engine/prefix_events.h"
 
 namespace sluice::engine {
-
-// A change of what is stored, in order of `sequence`, which counts up by one from 1. Routers follow these.
-struct PrefixChange {
-  uint64_t sequence = 0;
-  bool stored = false;  // or removed
-  BlockHash hash;
-  BlockHash parent;  // when stored
-};
 
 struct PrefixCacheStats {
   uint64_t lookups = 0;
@@ -47,28 +41,34 @@ class PrefixCache {
   // Give a sequence's blocks back last one first: then the ends of prefixes are evicted before their beginnings.
   void Unref(int32_t block);
 
-  // The blocks of the longest stored prefix of `tokens`, at most max_blocks, each with a reference for the caller.
-  std::vector<int32_t> Match(const BlockHash& root, std::span<const int32_t> tokens, int max_blocks);
+  // The blocks of the longest stored prefix, at most max_blocks, each with a reference for the caller. names[i] is the
+  // name of the tokens [i * block_size, (i + 1) * block_size).
+  std::vector<int32_t> Match(std::span<const BlockHash> names, std::span<const int32_t> tokens, int max_blocks);
 
-  // `block` holds the KV of the block_size `tokens` that follow `parent`. REQUIRES: the caller holds it. No-op when a
-  // block is stored under that name already. Returns the name.
-  BlockHash Store(int32_t block, const BlockHash& parent, std::span<const int32_t> tokens);
+  // A lookup that led to an admission; the others are repeated until they do, and would count twice.
+  void CountLookup(int tokens, int hit_tokens);
+
+  // `block` holds the KV of the block_size `tokens` that `name` names and that follow `parent`. REQUIRES: the caller
+  // holds it. No-op when a block is stored under that name already.
+  void Store(int32_t block, const BlockHash& name, const BlockHash& parent, std::span<const int32_t> tokens);
 
   // Forgets everything that nobody holds.
   void Clear();
 
   int free() const { return pool_->free() + int(lru_.size()); }
-  int stored() const { return int(by_hash_.size()); }
+  int stored() const { return int(by_name_.size()); }
   const PrefixCacheStats& stats() const { return stats_; }
+  const PrefixEventLog& events() const { return events_; }
 
-  // Changes since the last call.
-  std::vector<PrefixChange> TakeChanges();
+  // All that is stored now, as changes without a number: what a follower starts with; it goes on after events().last().
+  std::vector<PrefixChange> Snapshot() const;
 
  private:
   struct Node {
     bool stored = false;
     bool evictable = false;
-    BlockHash hash;
+    BlockHash name;
+    BlockHash parent;
     std::vector<int32_t> tokens;
     std::list<int32_t>::iterator lru;  // when evictable
   };
@@ -78,10 +78,9 @@ class PrefixCache {
   BlockPool* const pool_;
   const int block_size_;
   std::vector<Node> nodes_;                                          // by block id
-  std::unordered_map<BlockHash, int32_t, HashOfBlockHash> by_hash_;  // name -> block
+  std::unordered_map<BlockHash, int32_t, HashOfBlockHash> by_name_;  // name -> block
   std::list<int32_t> lru_;                                           // evictable blocks, least recently used first
-  std::vector<PrefixChange> changes_;
-  uint64_t next_change_ = 1;
+  PrefixEventLog events_;
   PrefixCacheStats stats_;
 };
 

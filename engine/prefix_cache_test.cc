@@ -51,20 +51,24 @@ TEST(PrefixCache, FindsTheLongestPrefixAndKeepsIt) {
   PrefixCache cache(&pool, 4);
   const BlockHash root = RootHash("m", "", "n", "");
   const auto blocks = *cache.Allocate(3);
-  BlockHash parent = root;
-  for (int i = 0; i < 3; ++i) parent = cache.Store(blocks[size_t(i)], parent, Count(4, i * 4));
+  const auto names = HashBlocks(root, Count(14), 4);
+  for (size_t i = 0; i < 3; ++i) {
+    cache.Store(blocks[i], names[i], i == 0 ? root : names[i - 1], Count(4, int(i) * 4));
+  }
   for (const int32_t b : blocks) cache.Unref(b);
   EXPECT_EQ(cache.free(), 8);
   EXPECT_EQ(pool.free(), 5);
-  EXPECT_EQ(cache.Match(root, Count(14), 9), blocks);
+  EXPECT_EQ(cache.Match(names, Count(14), 9), blocks);
   EXPECT_EQ(cache.free(), 5) << "a hit is held";
   for (const int32_t b : blocks) cache.Unref(b);
-  EXPECT_EQ(cache.Match(root, Count(14), 2).size(), 2u) << "at most max_blocks";
-  EXPECT_TRUE(cache.Match(RootHash("m", "", "n", "salt"), Count(14), 9).empty());
+  EXPECT_EQ(cache.Match(names, Count(14), 2).size(), 2u) << "at most max_blocks";
+  EXPECT_TRUE(cache.Match(HashBlocks(RootHash("m", "", "n", "salt"), Count(14), 4), Count(14), 9).empty());
   Tokens other = Count(14);
   other[5] = 99;
-  EXPECT_EQ(cache.Match(root, other, 9).size(), 1u);
-  EXPECT_EQ(cache.stats().hit_tokens, 12u + 8u + 4u);
+  EXPECT_EQ(cache.Match(HashBlocks(root, other, 4), other, 9).size(), 1u);
+  EXPECT_EQ(cache.stats().collisions, 0u);
+  EXPECT_EQ(cache.Match(names, other, 9).size(), 1u) << "equal names, other tokens";
+  EXPECT_EQ(cache.stats().collisions, 1u);
 }
 
 TEST(PrefixCache, EvictsTheLeastRecentlyUsedAndNothingThatIsHeld) {
@@ -73,14 +77,15 @@ TEST(PrefixCache, EvictsTheLeastRecentlyUsedAndNothingThatIsHeld) {
   const BlockHash root{};
   for (int t = 0; t < 3; ++t) {
     const int32_t b = (*cache.Allocate(1))[0];
-    cache.Store(b, root, Tokens{t});
+    cache.Store(b, ChainHash(root, Tokens{t}), root, Tokens{t});
     cache.Unref(b);
   }
-  const int32_t held = cache.Match(root, Tokens{0}, 1)[0];
+  const auto match = [&](int t) { return cache.Match(HashBlocks(root, Tokens{t}, 1), Tokens{t}, 1); };
+  const int32_t held = match(0)[0];
   EXPECT_FALSE(cache.Allocate(3).has_value());
   const auto fresh = cache.Allocate(1);
-  EXPECT_TRUE(cache.Match(root, Tokens{1}, 1).empty()) << "1 was the least recently used";
-  EXPECT_EQ(cache.Match(root, Tokens{2}, 1).size(), 1u);
+  EXPECT_TRUE(match(1).empty()) << "1 was the least recently used";
+  EXPECT_EQ(match(2).size(), 1u);
   EXPECT_NE((*fresh)[0], held);
 }
 
@@ -88,17 +93,33 @@ TEST(PrefixCache, AnnouncesChangesInOrder) {
   BlockPool pool(1);
   PrefixCache cache(&pool, 2);
   int32_t b = (*cache.Allocate(1))[0];
-  const BlockHash first = cache.Store(b, {}, Tokens{1, 2});
-  cache.Store(b, {}, Tokens{1, 2});  // again: nothing new
+  const BlockHash first = ChainHash({}, Tokens{1, 2}), second = ChainHash({}, Tokens{3, 4});
+  cache.Store(b, first, {}, Tokens{1, 2});
+  cache.Store(b, first, {}, Tokens{1, 2});  // again: nothing new
   cache.Unref(b);
   b = (*cache.Allocate(1))[0];
-  cache.Store(b, {}, Tokens{3, 4});
-  const auto changes = cache.TakeChanges();
+  cache.Store(b, second, {}, Tokens{3, 4});
+  const auto changes = *cache.events().Since(0);
   ASSERT_EQ(changes.size(), 3u);
-  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(changes[i].sequence, i + 1);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(changes[i].number, i + 1);
   EXPECT_TRUE(changes[0].stored && !changes[1].stored && changes[2].stored);
-  EXPECT_EQ(changes[1].hash, first);
-  EXPECT_TRUE(cache.TakeChanges().empty());
+  EXPECT_EQ(changes[1].name, first);
+  EXPECT_EQ(cache.events().Since(2)->size(), 1u);
+  EXPECT_TRUE(cache.events().Since(3)->empty());
+  const auto snapshot = cache.Snapshot();
+  ASSERT_EQ(snapshot.size(), 1u);
+  EXPECT_EQ(snapshot[0].name, second);
+}
+
+TEST(PrefixEventLog, AFollowerThatIsTooFarBehindIsTold) {
+  PrefixEventLog log(3);
+  EXPECT_TRUE(log.Since(0)->empty());
+  for (int i = 0; i < 5; ++i) log.Add(true, {uint64_t(i), 0}, {});
+  EXPECT_FALSE(log.Since(0).has_value());
+  EXPECT_FALSE(log.Since(1).has_value());
+  ASSERT_EQ(log.Since(2)->size(), 3u);
+  EXPECT_EQ(log.Since(2)->front().number, 3u);
+  EXPECT_EQ(log.last(), 5u);
 }
 
 // Against a simple model: what may be found is exactly what was stored and has not been announced as removed; reference
@@ -115,11 +136,13 @@ TEST(PrefixCache, RandomOperationsAgainstAModel) {
   std::map<BlockHash, Tokens> name_of;
   std::vector<std::vector<int32_t>> holders;
   std::vector<int> held(kBlocks, 0);
-  uint64_t hits = 0, evictions = 0;
+  uint64_t hits = 0, evictions = 0, followed = 0;
   const auto follow = [&] {
-    for (const PrefixChange& c : cache.TakeChanges()) {
+    const auto changes = *cache.events().Since(followed);
+    for (const PrefixChange& c : changes) {
+      followed = c.number;
       if (!c.stored) {
-        ASSERT_EQ(model.erase(name_of.at(c.hash)), 1u);
+        ASSERT_EQ(model.erase(name_of.at(c.name)), 1u);
         ++evictions;
       }
     }
@@ -133,7 +156,8 @@ TEST(PrefixCache, RandomOperationsAgainstAModel) {
       // A sequence over a small alphabet: reuse what matches, allocate and store the rest.
       Tokens tokens(1 + rng() % 20);
       for (auto& t : tokens) t = int32_t(rng() % 2);
-      std::vector<int32_t> blocks = cache.Match(root, tokens, 100);
+      const auto names = HashBlocks(root, tokens, kSize);
+      std::vector<int32_t> blocks = cache.Match(names, tokens, 100);
       size_t expected = 0;
       while ((expected + 1) * kSize <= tokens.size() &&
              model.contains(Tokens(tokens.begin(), tokens.begin() + long((expected + 1) * kSize)))) {
@@ -154,16 +178,13 @@ TEST(PrefixCache, RandomOperationsAgainstAModel) {
       const size_t first = blocks.size();
       blocks.insert(blocks.end(), fresh->begin(), fresh->end());
       for (const int32_t b : blocks) ++held[size_t(b)];
-      BlockHash parent = root;
       for (size_t b = 0; (b + 1) * kSize <= tokens.size(); ++b) {
         const Tokens part(tokens.begin() + long(b * kSize), tokens.begin() + long((b + 1) * kSize));
         if (b >= first) {
           const Tokens prefix(tokens.begin(), tokens.begin() + long((b + 1) * kSize));
           model.emplace(prefix, blocks[b]);
-          parent = cache.Store(blocks[b], parent, part);
-          name_of[parent] = prefix;
-        } else {
-          parent = ChainHash(parent, part);
+          cache.Store(blocks[b], names[b], b == 0 ? root : names[b - 1], part);
+          name_of[names[b]] = prefix;
         }
       }
       holders.push_back(std::move(blocks));

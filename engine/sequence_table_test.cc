@@ -26,13 +26,13 @@ EngineRequest Request(uint64_t id, int prompt, int max_tokens) {
 TEST(SequenceTable, ReservesPromptPlusMaxTokensAndFreesThemAll) {
   SequenceTable table(kLimits, {});
   ASSERT_TRUE(table.Add(Request(1, 5, 4)).ok());  // 9 tokens: 3 blocks
-  EXPECT_EQ(table.blocks().free(), 7);
+  EXPECT_EQ(table.unpromised_blocks(), 7);
   ASSERT_TRUE(table.Add(Request(2, 4, 4)).ok());
-  EXPECT_EQ(table.blocks().free(), 5);
+  EXPECT_EQ(table.unpromised_blocks(), 5);
   EXPECT_TRUE(table.Remove(1));
   EXPECT_FALSE(table.Remove(1));
   EXPECT_TRUE(table.Remove(2));
-  EXPECT_EQ(table.blocks().free(), 10);
+  EXPECT_EQ(table.unpromised_blocks(), 10);
   EXPECT_TRUE(table.empty());
 }
 
@@ -42,7 +42,7 @@ TEST(SequenceTable, NotNowIsNotNever) {
   const absl::Status not_now = table.Add(Request(2, 8, 4));
   EXPECT_EQ(not_now.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(not_now.message()), HasSubstr("3 KV blocks are needed; 2 of 10 are free"));
-  EXPECT_EQ(table.blocks().free(), 2);
+  EXPECT_EQ(table.unpromised_blocks(), 2);
   const absl::Status never = table.Add(Request(3, 30, 11));
   EXPECT_EQ(never.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(never.message()), HasSubstr("41 tokens"));
@@ -55,7 +55,7 @@ TEST(SequenceTable, AReplayReservesWhatTheOriginalDid) {
   EngineRequest r = Request(1, 9, 4);
   r.num_prompt_tokens = 6;  // 3 tokens were generated already; 6 + 4 tokens in all
   ASSERT_TRUE(table.Add(r).ok());
-  EXPECT_EQ(table.blocks().free(), 7);
+  EXPECT_EQ(table.unpromised_blocks(), 7);
   r.id = 2;
   r.sampling.max_tokens = 3;
   const absl::Status nothing_left = table.Add(r);
@@ -77,6 +77,9 @@ TEST(SequenceTable, MalformedRequestsNameTheFieldAndChangeNothing) {
       {"exceed the context of 64", [](auto& r) { r.sampling.max_tokens = 60; }},
       {"exceed the context of 64", [](auto& r) { r.sampling.max_tokens = 2147483647; }},
       {"id 1 is alive", [](auto& r) { r.id = 1; }},
+      {"n is 0", [](auto& r) { r.n = 0; }},
+      {"n is 65", [](auto& r) { r.n = 65; }},
+      {"headroom_tokens is -1", [](auto& r) { r.headroom_tokens = -1; }},
       {"max_tokens is 0", [](auto& r) { r.sampling.max_tokens = 0; }},
       {"temperature is -1", [](auto& r) { r.sampling.temperature = -1; }},
       {"temperature is nan", [](auto& r) { r.sampling.temperature = NAN; }},
@@ -98,8 +101,38 @@ TEST(SequenceTable, MalformedRequestsNameTheFieldAndChangeNothing) {
     const absl::Status status = table.Add(r);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.in_message;
     EXPECT_THAT(std::string(status.message()), HasSubstr(c.in_message));
-    EXPECT_EQ(table.blocks().free(), 9);
+    EXPECT_EQ(table.unpromised_blocks(), 9);
   }
+}
+
+TEST(SequenceTable, WhoMayWaitIsOnlyRefusedWhatNeverFits) {
+  SequenceTable table(kLimits, {});
+  for (uint64_t id = 1; id <= 5; ++id) {
+    EngineRequest r = Request(id, 20, 12);
+    r.may_wait = true;
+    ASSERT_TRUE(table.Add(r).ok());
+  }
+  EXPECT_EQ(table.unpromised_blocks(), 0);
+  EXPECT_EQ(table.scheduler().waiting(), 5);
+  EngineRequest r = Request(6, 30, 11);
+  r.may_wait = true;
+  EXPECT_EQ(table.Add(r).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(SequenceTable, HeadroomPromisesLess) {
+  SequenceTable table(kLimits, {});
+  EngineRequest r = Request(1, 8, 30);
+  r.headroom_tokens = 4;
+  ASSERT_TRUE(table.Add(r).ok());
+  EXPECT_EQ(table.unpromised_blocks(), 7);
+}
+
+TEST(SequenceTable, ForksAreCountedOnceForTheFullBlocksOfThePrompt) {
+  SequenceTable table(kLimits, {});
+  EngineRequest r = Request(1, 9, 3);  // 3 blocks, of which 2 are shared
+  r.n = 4;
+  ASSERT_TRUE(table.Add(r).ok());
+  EXPECT_EQ(table.unpromised_blocks(), 10 - (3 + 3 * 1));
 }
 
 TEST(SequenceTable, AParkingSequenceHoldsTheBlocksOfItsTokens) {
@@ -107,13 +140,14 @@ TEST(SequenceTable, AParkingSequenceHoldsTheBlocksOfItsTokens) {
   EngineRequest r = Request(1, 8, 30);
   r.park_after_first = true;
   ASSERT_TRUE(table.Add(r).ok());
-  EXPECT_EQ(table.blocks().free(), 8);
+  EXPECT_EQ(table.Find(1)->blocks.size(), 2u);
+  EXPECT_EQ(table.unpromised_blocks(), 8);
   EXPECT_FALSE(table.scheduler().empty());
-  table.Settle(1, /*over=*/true);
+  EXPECT_TRUE(table.Park(1));
   EXPECT_TRUE(table.scheduler().empty());
-  EXPECT_EQ(table.blocks().free(), 8) << "it parks where another would be removed";
+  EXPECT_EQ(table.unpromised_blocks(), 8);
   EXPECT_TRUE(table.Remove(1));
-  EXPECT_EQ(table.blocks().free(), 10);
+  EXPECT_EQ(table.unpromised_blocks(), 10);
   EXPECT_FALSE(table.Park(1));
 }
 
@@ -122,24 +156,64 @@ TEST(SequenceTable, AnAwaitingSequenceIsScheduledOnceItIsActivated) {
   EngineRequest r = Request(1, 8, 5);
   r.awaiting_kv = true;
   ASSERT_TRUE(table.Add(r).ok());
-  EXPECT_EQ(table.blocks().free(), 6);
+  EXPECT_EQ(table.Find(1)->blocks.size(), 2u);
+  EXPECT_EQ(table.unpromised_blocks(), 6);
   EXPECT_TRUE(table.scheduler().empty());
-  EXPECT_EQ(table.Activate(1, 20).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(table.Activate(1, -1).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(table.Activate(2, 3).code(), absl::StatusCode::kNotFound);
+  const auto activate = [&](uint64_t id, std::vector<FirstToken> firsts) { return table.Activate(id, firsts).code(); };
+  EXPECT_EQ(activate(1, {{0, 20}}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(activate(1, {{0, -1}}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(activate(1, {{1, 3}}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(activate(1, {{0, 3}, {0, 3}}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(activate(1, {}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(activate(2, {{0, 3}}), absl::StatusCode::kNotFound);
   EXPECT_TRUE(table.scheduler().empty());
-  ASSERT_TRUE(table.Activate(1, 7).ok());
+  ASSERT_EQ(activate(1, {{0, 7}}), absl::StatusCode::kOk);
   const StepPlan plan = table.scheduler().Plan();
-  ASSERT_EQ(plan.size(), 1u);
-  EXPECT_EQ(plan[0].begin, 8);
-  EXPECT_EQ(plan[0].count, 1);
-  EXPECT_EQ(plan[0].sequence->tokens.back(), 7);
-  EXPECT_EQ(plan[0].sequence->generated(), 1);
-  table.Settle(1, /*over=*/false);
-  EXPECT_FALSE(table.empty());
-  table.Settle(1, /*over=*/true);
-  EXPECT_TRUE(table.empty());
-  EXPECT_EQ(table.blocks().free(), 10);
+  ASSERT_EQ(plan.chunks.size(), 1u);
+  EXPECT_EQ(plan.chunks[0].begin, 8);
+  EXPECT_EQ(plan.chunks[0].count, 1);
+  EXPECT_EQ(plan.chunks[0].sequence->tokens.back(), 7);
+  EXPECT_EQ(plan.chunks[0].sequence->generated(), 1);
+  EXPECT_TRUE(table.Remove(1));
+  EXPECT_EQ(table.unpromised_blocks(), 10);
+}
+
+TEST(SequenceTable, AnAwaitingRequestGoesOnInTheChoicesThatAreNotOver) {
+  SequenceTable table(kLimits, {});
+  EngineRequest r = Request(1, 6, 5);
+  r.awaiting_kv = true;
+  r.n = 3;
+  ASSERT_TRUE(table.Add(r).ok());
+  const FirstToken firsts[] = {{1, 4}, {2, 5}};  // choice 0 ended with its first token
+  ASSERT_TRUE(table.Activate(1, firsts).ok());
+  const StepPlan plan = table.scheduler().Plan();
+  ASSERT_EQ(plan.chunks.size(), 2u);
+  EXPECT_EQ(plan.chunks[0].sequence->choice, 1);
+  EXPECT_EQ(plan.chunks[0].sequence->tokens.back(), 4);
+  EXPECT_EQ(plan.chunks[1].sequence->choice, 2);
+  EXPECT_EQ(plan.copies.size(), 1u) << "the last holder of the partial block writes into it";
+  EXPECT_TRUE(table.Remove(1));
+  EXPECT_TRUE(table.scheduler().empty());
+}
+
+// What the next request finds of the ones before it, where it is put in at admission.
+TEST(SequenceTable, ALeaseHoldsTheCachedPrefix) {
+  SequenceLimits limits = kLimits;
+  limits.num_blocks = 20;
+  SequenceTable table(limits, {});
+  EngineRequest r = Request(1, 8, 5);
+  r.awaiting_kv = true;
+  ASSERT_TRUE(table.Add(r).ok());
+  const FirstToken first{0, 7};
+  ASSERT_TRUE(table.Activate(1, {&first, 1}).ok());
+  r.id = 2;
+  ASSERT_TRUE(table.Add(r).ok());
+  EXPECT_EQ(table.Find(2)->hit_tokens, 4) << "the last token's block always comes anew";
+  EXPECT_EQ(table.Find(2)->blocks[0], table.Find(1)->blocks[0]);
+  r.id = 3;
+  r.cache_salt = "another tenant";
+  ASSERT_TRUE(table.Add(r).ok());
+  EXPECT_EQ(table.Find(3)->hit_tokens, 0);
 }
 
 }  // namespace

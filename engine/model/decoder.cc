@@ -118,7 +118,7 @@ absl::Status Decoder::Impl::Allocate(const kernels::Backend& backend, const Deco
   kernels::ContextLimits c;
   c.max_rows = limits.max_step_tokens;
   c.max_seqs = limits.max_step_seqs;
-  c.max_logits = limits.max_step_seqs;
+  c.max_logits = limits.max_step_logits;
   c.max_ffn = config.ffn;
   c.max_hidden = std::max(config.hidden, q_width);
   SLUICE_RETURN_IF_ERROR(Assign(backend.NewContext(c), context));

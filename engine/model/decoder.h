@@ -15,6 +15,7 @@ namespace sluice::engine {
 struct DecoderLimits {
   int max_step_tokens = 512;
   int max_step_seqs = 64;
+  int max_step_logits = 64;
   int max_context = 0;  // positions that the RoPE table covers
 };
 

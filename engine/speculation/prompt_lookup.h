@@ -32,6 +32,7 @@ class PromptLookup {
   void Report(int position, int drafted, int accepted) { length_.Report(position, drafted, accepted); }
 
   DraftLength& length() { return length_; }
+  const DraftLength& length() const { return length_; }
 
  private:
   NgramIndex index_;

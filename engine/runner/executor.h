@@ -1,0 +1,34 @@
+// Executes steps in the order of their numbers: block copies, the forward pass, sampling. May run in another thread than
+// the one that plans and commits; it touches the step, the device and the sample states, nothing else.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/model/decoder.h"
+#include "engine/runner/sample_rows.h"
+#include "engine/runner/step.h"
+#include "kernels/backend.h"
+
+namespace sluice::engine {
+
+class Executor {
+ public:
+  // `decoder` and `kv` must outlive the executor. max_logits: rows of logits of a step. `seconds` is a clock, for the
+  // statistics alone; it may be empty.
+  Executor(Decoder* decoder, kernels::KvPool* kv, int max_logits, DraftRule rule,
+           std::function<double()> seconds);
+
+  // Fills in step.results. After an error the device is unusable.
+  absl::Status Execute(StepWork& step);
+
+ private:
+  Decoder* const decoder_;
+  kernels::KvPool* const kv_;
+  const DraftRule rule_;
+  const std::function<double()> seconds_;
+  std::vector<float> logits_;  // [max_logits][vocab]
+};
+
+}  // namespace sluice::engine
