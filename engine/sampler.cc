@@ -200,24 +200,27 @@ int32_t Draw(const std::vector<Candidate>& candidates, const RandomKey& key) {
   return race.winner();
 }
 
-// Draw of the whole vocabulary, without candidates.
+int32_t LowestBest(std::span<const float> logits, float max) {
+  return int32_t(std::find(logits.begin(), logits.end(), max) - logits.begin());
+}
+
+// Draw of the whole vocabulary, without candidates. The most probable token goes first: after it few others can win.
 int32_t DrawAny(std::span<const float> logits, float max, float temperature, const RandomKey& key) {
-  constexpr size_t kPiece = 512;
+  constexpr size_t kPiece = 256;
   std::array<double, kPiece> weights, uniforms;
   ExponentialRace race;
+  const int32_t likeliest = LowestBest(logits, max);
+  race.Offer(likeliest, 1.0, KeyedUniform(key)(uint32_t(likeliest)));
   for (size_t begin = 0; begin < logits.size(); begin += kPiece) {
-    const size_t count = std::min(kPiece, logits.size() - begin);
-    ExpWeights(logits.subspan(begin, count), max, temperature, weights.data());
-    FillUniform(key, uint32_t(begin), std::span(uniforms).first(count));
-    for (size_t i = 0; i < count; ++i) {
+    const std::span<const float> piece = logits.subspan(begin, std::min(kPiece, logits.size() - begin));
+    FillUniform(key, uint32_t(begin), std::span(uniforms).first(piece.size()));
+    if (!AnyMayWin(piece, max, temperature, uniforms.data(), race.best())) continue;
+    ExpWeights(piece, max, temperature, weights.data());
+    for (size_t i = 0; i < piece.size(); ++i) {
       if (weights[i] > 0.0) race.Offer(int32_t(begin + i), weights[i], uniforms[i]);
     }
   }
   return race.winner();
-}
-
-int32_t LowestBest(std::span<const float> logits, float max) {
-  return int32_t(std::find(logits.begin(), logits.end(), max) - logits.begin());
 }
 
 int32_t DrawToken(std::span<const float> logits, float max, const SamplingParams& params, const SampleKey& key) {

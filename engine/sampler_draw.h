@@ -25,6 +25,7 @@ class ExponentialRace {
     }
   }
   int32_t winner() const { return winner_; }
+  double best() const { return best_; }
 
  private:
   double best_ = std::numeric_limits<double>::infinity();

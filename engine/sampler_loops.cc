@@ -1,27 +1,31 @@
 #include "engine/sampler_loops.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <limits>
 
 #include "engine/deterministic_math.h"
 
-// SLUICE_TWICE(result, name, parameters, arguments) defines `name` from the inline function nameBody.
+// SLUICE_TWICE(result, name, parameters, arguments) defines `name` and least_cpu::name from the inline nameBody.
+#define SLUICE_LEAST(result, name, parameters, arguments) \
+  result least_cpu::name parameters {                     \
+    return name##Body arguments;                          \
+  }
 #if defined(__x86_64__)
-#define SLUICE_TWICE(result, name, parameters, arguments)                                 \
-  __attribute__((target("avx2"))) static result name##Avx2 parameters {                   \
-    return name##Body arguments;                                                          \
-  }                                                                                       \
-  static result name##Least parameters {                                                  \
-    return name##Body arguments;                                                          \
-  }                                                                                       \
-  result name parameters {                                                                \
-    return __builtin_cpu_supports("avx2") ? name##Avx2 arguments : name##Least arguments; \
+#define SLUICE_TWICE(result, name, parameters, arguments)                                     \
+  SLUICE_LEAST(result, name, parameters, arguments)                                           \
+  __attribute__((target("avx2"))) static result name##Avx2 parameters {                       \
+    return name##Body arguments;                                                              \
+  }                                                                                           \
+  result name parameters {                                                                    \
+    return __builtin_cpu_supports("avx2") ? name##Avx2 arguments : least_cpu::name arguments; \
   }
 #else
 #define SLUICE_TWICE(result, name, parameters, arguments) \
+  SLUICE_LEAST(result, name, parameters, arguments)       \
   result name parameters {                                \
-    return name##Body arguments;                          \
+    return least_cpu::name arguments;                     \
   }
 #endif
 #define SLUICE_BODY static inline __attribute__((always_inline))
@@ -80,9 +84,25 @@ SLUICE_BODY double ExpSumBody(std::span<const float> x, float max) {
   return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
 }
 
+// weight = 2^y <= 2^(round(y) + 1) =: bound, with a factor of at least sqrt 2 between them, which covers all rounding.
+SLUICE_BODY bool AnyMayWinBody(std::span<const float> x, float max, float temperature, const double* u, double best) {
+  using math_internal::kRounder;
+  const double m = max, scale = 0x1.71547652b82fep0 / double(temperature);
+  uint64_t any = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    double y = x[i] == max ? 0.0 : (double(x[i]) - m) * scale;
+    y = y < -1000.0 ? -1000.0 : y;
+    const double bound = std::bit_cast<double>((std::bit_cast<uint64_t>(y + kRounder) + 1024) << 52);
+    any |= 1.0 - u[i] <= best * bound ? 1 : 0;
+  }
+  return any != 0;
+}
+
 SLUICE_TWICE(float, CleanAndMax, (std::span<float> logits), (logits))
 SLUICE_TWICE(void, ExpWeights, (std::span<const float> x, float max, float temperature, double* out),
              (x, max, temperature, out))
 SLUICE_TWICE(double, ExpSum, (std::span<const float> x, float max), (x, max))
+SLUICE_TWICE(bool, AnyMayWin, (std::span<const float> x, float max, float temperature, const double* u, double best),
+             (x, max, temperature, u, best))
 
 }  // namespace sluice::engine

@@ -17,4 +17,16 @@ void ExpWeights(std::span<const float> x, float max, float temperature, double* 
 // The sum of ExpWeights at temperature 1.
 double ExpSum(std::span<const float> x, float max);
 
+// False: none of these tokens can win a race of exponentials (sampler_draw.h) that stands at `best`, with the weights
+// of ExpWeights and u their numbers. It costs a fraction of the weights, which are only bounded. As for ExpWeights.
+bool AnyMayWin(std::span<const float> x, float max, float temperature, const double* u, double best);
+
+// The versions for the least CPU, for tests.
+namespace least_cpu {
+float CleanAndMax(std::span<float> logits);
+void ExpWeights(std::span<const float> x, float max, float temperature, double* out);
+double ExpSum(std::span<const float> x, float max);
+bool AnyMayWin(std::span<const float> x, float max, float temperature, const double* u, double best);
+}  // namespace least_cpu
+
 }  // namespace sluice::engine

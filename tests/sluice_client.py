@@ -1,6 +1,7 @@
 """A client of the public API that knows no generated code: it learns the messages by gRPC reflection."""
 import dataclasses
 import threading
+import time
 
 import grpc
 from google.protobuf import descriptor_pool, message_factory
@@ -112,6 +113,7 @@ class Background:
     def __init__(self, client, prompt, **fields):
         self.answer = Answer()
         self.error = None
+        self.ended = None  # time.monotonic() of it
         self.done = threading.Event()
         self.call = client.stream(prompt, **fields)
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -123,6 +125,7 @@ class Background:
                 self.answer.add(response)
         except grpc.RpcError as error:
             self.error = error
+        self.ended = time.monotonic()
         self.done.set()
 
     def cancel(self):

@@ -29,7 +29,7 @@ class DraftLength {
   double acceptance() const { return accepted_ / tested_; }
   bool pauses(int position) const { return position < resume_at_; }
 
-  // The cost changes with the size of the batch.
+  // The cost changes with the size of the batch: of B rows it is what one more costs over what each of the B costs.
   void set_row_cost(double row_cost) { row_cost_ = row_cost; }
 
  private:
