@@ -30,8 +30,8 @@ DecodeInstance::DecodeInstance(const worker::RoleEnvironment& environment, Decod
                 }) {}
 
 void DecodeInstance::Expect(uint64_t lease_id, uint64_t prefill_incarnation, v1::RequestKey key,
-                            std::vector<int32_t> blocks) {
-  endpoint_.Expect(lease_id, prefill_incarnation, std::move(key), std::move(blocks));
+                            std::vector<int32_t> blocks, int first_block) {
+  endpoint_.Expect(lease_id, prefill_incarnation, std::move(key), std::move(blocks), first_block);
 }
 
 void DecodeInstance::Forget(uint64_t lease_id, absl::Status why) {

@@ -22,7 +22,7 @@ class DecodeInstance final : public worker::RoleInstance, private KvInbox {
 
  private:
   void Expect(uint64_t lease_id, uint64_t prefill_incarnation, v1::RequestKey key,
-              std::vector<int32_t> blocks) override;
+              std::vector<int32_t> blocks, int first_block) override;
   void Forget(uint64_t lease_id, absl::Status why) override;
 
   DecodeRole role_;

@@ -11,6 +11,19 @@ namespace sluice::decode_worker {
 using kvtransfer::Receiver;
 using worker::MakeError;
 
+namespace {
+
+// Of the choices that go on.
+std::vector<engine::FirstToken> FirstTokensOf(const v1::Commit& commit) {
+  std::vector<engine::FirstToken> firsts;
+  for (const v1::FirstToken& first : commit.first_tokens()) {
+    if (!first.finished()) firsts.push_back({first.choice(), first.token_id()});
+  }
+  return firsts;
+}
+
+}  // namespace
+
 DecodeRole::DecodeRole(const kernels::KvLayout& layout, worker::EnginePort& engine, worker::RequestTable& requests,
                        KvInbox& inbox)
     : layout_(layout), engine_(engine), requests_(requests), inbox_(inbox) {}
@@ -30,11 +43,14 @@ std::optional<v1::ErrorInfo> DecodeRole::Admit(uint64_t id, const v1::Reserve& r
   granted.mutable_blocks(0)->set_state_slot(-1);
   Lease& lease = leases_[id];
   lease.prompt_tokens = prompt_tokens;
+  lease.cached_tokens = awaits ? engine_.CachedTokensOf(id) : 0;
+  granted.set_prefix_tokens(lease.cached_tokens);
   if (awaits) {
     lease.state = State::kAwaiting;
     lease.says_decoding = true;
     blocks.resize(size_t(kernels::BlocksFor(prompt_tokens, layout_.block_size)));
-    inbox_.Expect(id, reserve.prefill_incarnation(), reserve.key(), std::move(blocks));
+    inbox_.Expect(id, reserve.prefill_incarnation(), reserve.key(), std::move(blocks),
+                  lease.cached_tokens / layout_.block_size);
   }
   return std::nullopt;
 }
@@ -51,7 +67,9 @@ void DecodeRole::OnStep(const std::vector<engine::TokenOutput>& outputs, const s
     if (std::exchange(lease.says_decoding, false)) requests_.AddProgress(output.id, "decoding", now);
     requests_.AddToken(output);
     if (output.finish == engine::FinishReason::kNone) continue;
-    requests_.AddFinished(output.id, output.choice, output.finish);
+    requests_.AddFinished(output.id, output.choice, output.finish,
+                          lease.saved_tokens >= 0 ? lease.saved_tokens : output.cached_tokens, output.last);
+    if (!output.last) continue;
     leases_.erase(output.id);
     requests_.EndNow(output.id, std::nullopt);
   }
@@ -79,7 +97,7 @@ void DecodeRole::OnKvEnd(const Receiver::End& end, absl::Time at) {
   }
   absl::Status status = end.status;
   if (status.ok()) status = CheckHandedOver(lease, end);
-  if (status.ok()) status = engine_.Activate(id, end.commit.first_tokens(0).token_id());
+  if (status.ok()) status = engine_.Activate(id, FirstTokensOf(end.commit));
   if (!status.ok()) {
     Drop(id);
     return requests_.EndNow(id, worker::ErrorOfTransfer(status));
@@ -89,7 +107,8 @@ void DecodeRole::OnKvEnd(const Receiver::End& end, absl::Time at) {
 
 // The transfer vouches for the pieces that the Commit counts; that these are the right ones is checked here.
 absl::Status DecodeRole::CheckHandedOver(const Lease& lease, const Receiver::End& end) const {
-  const int64_t blocks = kernels::BlocksFor(lease.prompt_tokens, layout_.block_size);
+  const int64_t blocks =
+      kernels::BlocksFor(lease.prompt_tokens, layout_.block_size) - lease.cached_tokens / layout_.block_size;
   const int64_t due = blocks * int64_t(layout_.block_bytes_all_layers());
   if (end.bytes != due) {
     return absl::InternalError(
@@ -99,14 +118,15 @@ absl::Status DecodeRole::CheckHandedOver(const Lease& lease, const Receiver::End
     return absl::InternalError(absl::StrCat("the prefill worker computed ", end.commit.computed_tokens(), " of ",
                                             lease.prompt_tokens, " tokens"));
   }
-  if (end.commit.first_tokens_size() != 1 || end.commit.first_tokens(0).finished()) {
-    return absl::InternalError("the prefill worker committed without one first token to go on from");
+  if (end.commit.first_tokens().empty()) {
+    return absl::InternalError("the prefill worker committed without a first token to go on from");
   }
   return absl::OkStatus();
 }
 
 void DecodeRole::StartDecoding(uint64_t id, Lease& lease, const Receiver::End& end, absl::Time at) {
   lease.state = State::kDecoding;
+  lease.saved_tokens = end.commit.cached_tokens();
   v1::Committed* committed = requests_.NewEvent(id)->mutable_committed();
   committed->set_lease_id(id);
   committed->set_bytes(end.bytes);

@@ -48,6 +48,8 @@ class DecodeRole final : public worker::Role {
   struct Lease {
     State state = State::kDecoding;
     int prompt_tokens = 0;  // to come with the KV
+    int cached_tokens = 0;  // of them: here already, in the prefix cache
+    int saved_tokens = -1;  // of them: not computed by the prefill worker; -1: computed here
     bool says_decoding = false;
   };
 

@@ -42,10 +42,11 @@ absl::Time Clock() {
 
 // Remembers what was asked of it; the test plays the transfer.
 struct ScriptedInbox final : KvInbox {
-  void Expect(uint64_t lease, uint64_t prefill, v1::RequestKey, std::vector<int32_t> blocks) override {
+  void Expect(uint64_t lease, uint64_t prefill, v1::RequestKey, std::vector<int32_t> blocks, int first) override {
     EXPECT_TRUE(open.insert(lease).second) << "lease " << lease << " expected twice";
     EXPECT_EQ(prefill, kPrefill);
     expected[lease] = std::move(blocks);
+    first_block[lease] = first;
   }
   void Forget(uint64_t lease, absl::Status why) override {
     EXPECT_TRUE(open.contains(lease)) << "nothing to forget of lease " << lease;
@@ -54,6 +55,7 @@ struct ScriptedInbox final : KvInbox {
 
   std::set<uint64_t> open;
   std::map<uint64_t, std::vector<int32_t>> expected;
+  std::map<uint64_t, int> first_block;
   std::map<uint64_t, absl::Status> forgotten;
 };
 

@@ -13,10 +13,10 @@ class KvInbox {
  public:
   virtual ~KvInbox() = default;
 
-  // KV for the blocks of this lease will come from that prefill worker. Exactly one end follows (DecodeRole::OnKvEnd),
-  // never from inside this call, and until then the blocks may be written.
+  // KV for the blocks of this lease from `first_block` on will come from that prefill worker. Exactly one end follows
+  // (DecodeRole::OnKvEnd), never from inside this call, and until then these blocks may be written.
   virtual void Expect(uint64_t lease_id, uint64_t prefill_incarnation, v1::RequestKey key,
-                      std::vector<int32_t> blocks) = 0;
+                      std::vector<int32_t> blocks, int first_block) = 0;
 
   // The lease is over; its end follows as soon as nothing writes to it.
   virtual void Forget(uint64_t lease_id, absl::Status why) = 0;

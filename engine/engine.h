@@ -86,7 +86,8 @@ class Engine {
   const PrefixCache& prefix_cache() const;
 
   // The blocks of a request, ids in the pool: block i holds the tokens [i * block_size, (i + 1) * block_size). Empty
-  // if there is none of that id.
+  // if there is none of that id, and while it waits. An awaiting request has all of its tokens' from Add on, one that
+  // parks from its first progress on; they stay until Cancel.
   std::vector<int32_t> BlocksOf(uint64_t id) const;
 
   // Something is to be computed: awaiting and parked requests alone are no work. A step may still be empty, where all

@@ -116,14 +116,13 @@ absl::Status SequenceTable::Add(EngineRequest r) {
   if (absl::Status status = CheckShape(r); !status.ok()) return status;
   if (absl::Status status = CheckBlocks(r, &needed); !status.ok()) return status;
   const std::shared_ptr<Sequence> s = NewSequence(r, int(needed));
-  if (s->awaiting_kv || s->park_after_first) {
-    // Others outside read or write these blocks: they are known, and stay, from here on.
+  if (s->awaiting_kv) {
+    // Others outside write to these blocks from here on.
     if (!kv_.Admit(*s, int(s->tokens.size()), 0)) {
       return absl::ResourceExhaustedError(absl::StrCat("KV blocks of ", s->tokens.size(), " tokens are needed; ",
                                                        kv_.free(), " of ", kv_.total(), " are free"));
     }
     s->hit_tokens = s->computed;
-    if (s->park_after_first) scheduler_.AddRunning(s);
   } else {
     scheduler_.AddWaiting(s);
   }

@@ -147,16 +147,17 @@ void DecodeEndpoint::Break(uint64_t prefill_incarnation, absl::Status why) {
 }
 
 void DecodeEndpoint::Expect(uint64_t lease_id, uint64_t prefill_incarnation, v1::RequestKey key,
-                            std::vector<int32_t> blocks) {
-  thread_->Post([this, lease_id, prefill_incarnation, key = std::move(key), blocks = std::move(blocks)]() mutable {
+                            std::vector<int32_t> blocks, int first_block) {
+  thread_->Post([this, lease_id, prefill_incarnation, key = std::move(key), blocks = std::move(blocks),
+                 first_block]() mutable {
     const auto it = pairs_.find(prefill_incarnation);
     leases_[lease_id] = {prefill_incarnation, std::move(blocks)};
     if (it == pairs_.end()) return EndNow(lease_id, PeerLost("no link to the prefill worker"));
     const int num_blocks = int(leases_.at(lease_id).blocks.size());
     it->second.machine->Expect(
         lease_id, key,
-        [this, num_blocks](const v1::Piece& piece) -> absl::StatusOr<int64_t> {
-          if (absl::Status s = ValidatePiece(piece, options_.kv, num_blocks); !s.ok()) return s;
+        [this, num_blocks, first_block](const v1::Piece& piece) -> absl::StatusOr<int64_t> {
+          if (absl::Status s = ValidatePiece(piece, options_.kv, num_blocks, first_block); !s.ok()) return s;
           return int64_t(PieceBytes(piece, options_.kv.layout));
         },
         absl::Now());

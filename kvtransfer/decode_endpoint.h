@@ -47,9 +47,10 @@ class DecodeEndpoint {
   // To be registered with the worker's gRPC server; must be shut down before the endpoint dies.
   LinkService& service() { return service_; }
 
-  // blocks: the lease's block list, ids in the pool. Ends at once with UNAVAILABLE when that prefill worker has no
-  // pair.
-  void Expect(uint64_t lease_id, uint64_t prefill_incarnation, v1::RequestKey key, std::vector<int32_t> blocks);
+  // blocks: the lease's block list, ids in the pool; those before `first_block` are here already and stay as they are.
+  // Ends at once with UNAVAILABLE when that prefill worker has no pair.
+  void Expect(uint64_t lease_id, uint64_t prefill_incarnation, v1::RequestKey key, std::vector<int32_t> blocks,
+              int first_block = 0);
 
   // The lease is over (released, expired, cancelled); its end follows as soon as nothing writes to it.
   void Forget(uint64_t lease_id, absl::Status why);

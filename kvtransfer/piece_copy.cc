@@ -29,9 +29,9 @@ void ForEachRun(const v1::Piece& piece, const HostKv& kv, std::span<const int32_
 
 }  // namespace
 
-absl::Status ValidatePiece(const v1::Piece& piece, const HostKv& kv, int num_lease_blocks) {
+absl::Status ValidatePiece(const v1::Piece& piece, const HostKv& kv, int num_lease_blocks, int first_block) {
   if (piece.state()) return absl::UnimplementedError("piece: per-sequence state is not part of this layer group");
-  if (auto s = CheckRange("block", piece.block_begin(), piece.block_end(), 0, num_lease_blocks); !s.ok()) return s;
+  if (auto s = CheckRange("block", piece.block_begin(), piece.block_end(), first_block, num_lease_blocks); !s.ok()) return s;
   if (auto s = CheckRange("layer", piece.layer_begin(), piece.layer_end(), 0, kv.layout.num_layers); !s.ok()) return s;
   return CheckRange("head", piece.head_begin(), piece.head_end(), kv.first_head,
                     kv.first_head + kv.layout.num_kv_heads);

@@ -25,7 +25,8 @@ struct HostKv {
 };
 
 // INVALID_ARGUMENT naming the range that is empty or does not fit. num_lease_blocks: length of the lease's block list.
-absl::Status ValidatePiece(const v1::Piece& piece, const HostKv& kv, int num_lease_blocks);
+// first_block: the blocks of the list before it are not the transfer's to write.
+absl::Status ValidatePiece(const v1::Piece& piece, const HostKv& kv, int num_lease_blocks, int first_block = 0);
 
 // REQUIRES (all below): a valid piece.
 size_t PieceBytes(const v1::Piece& piece, const kernels::KvLayout& layout);

@@ -25,12 +25,13 @@ std::optional<v1::ErrorInfo> PrefillRole::Admit(uint64_t id, const v1::Prefill& 
   Job job;
   job.tokens = int(request.tokens.size());
   job.sent_blocks = prefill.decode_prefix_tokens() / block_size_;
+  job.open_choices = request.n;
   request.park_after_first = prefill.has_lease();
   if (absl::Status added = engine_.Add(std::move(request)); !added.ok()) return worker::ErrorOfRefusedAdd(added);
   if (prefill.has_lease()) {
     job.transfer = TransferId{prefill.lease().decode_incarnation(), prefill.lease().lease_id()};
+    job.key = prefill.key();
     by_transfer_[*job.transfer] = id;
-    outbox_.Open(*job.transfer, prefill.key(), engine_.BlocksOf(id));
   }
   jobs_[id] = job;
   return std::nullopt;
@@ -59,10 +60,19 @@ std::optional<v1::ErrorInfo> PrefillRole::CheckHandOver(const v1::Prefill& prefi
 void PrefillRole::OnStep(const std::vector<engine::TokenOutput>& outputs,
                          const std::vector<engine::SequenceProgress>& progress, absl::Time now) {
   for (const engine::SequenceProgress& p : progress) {
-    SendBlocks(jobs_.at(p.id), p.computed);
+    Job& job = jobs_.at(p.id);
+    if (job.transfer && !job.opened) Open(p.id, job);
+    SendBlocks(job, p.computed);
     requests_.AddProgress(p.id, "prefill_chunk", now, p.computed);
   }
   for (const engine::TokenOutput& output : outputs) OnFirstToken(output, now);
+}
+
+void PrefillRole::Open(uint64_t id, Job& job) {
+  OrderAfterStep([this, transfer = *job.transfer, key = job.key, blocks = engine_.BlocksOf(id)]() mutable {
+    outbox_.Open(transfer, std::move(key), std::move(blocks));
+  });
+  job.opened = true;
 }
 
 // Whole blocks, and with the last token the last, partial one.
@@ -79,14 +89,26 @@ void PrefillRole::OnFirstToken(const engine::TokenOutput& output, absl::Time now
   const uint64_t id = output.id;
   Job& job = jobs_.at(id);
   requests_.AddToken(output);
-  requests_.AddProgress(id, "first_token", now);
+  if (job.commit.first_tokens().empty()) requests_.AddProgress(id, "first_token", now);
   const bool over = output.finish != engine::FinishReason::kNone;
-  if (over) requests_.AddFinished(id, output.choice, output.finish);
+  v1::FirstToken& first = *job.commit.add_first_tokens();
+  first.set_choice(output.choice);
+  first.set_token_id(output.sampled.token);
+  first.set_finished(over);
+  job.commit.set_cached_tokens(output.cached_tokens);
+  job.goes_on |= !over;
+  const bool all = --job.open_choices == 0;
+  if (over) requests_.AddFinished(id, output.choice, output.finish, output.cached_tokens, all && !job.goes_on);
+  if (all) HandOver(id, job, now);
+}
+
+// All choices have their first token.
+void PrefillRole::HandOver(uint64_t id, Job& job, absl::Time now) {
   if (!job.transfer) {
     jobs_.erase(id);
     return requests_.EndNow(id, std::nullopt);
   }
-  if (over) {
+  if (!job.goes_on) {
     OrderAfterStep([this, transfer = *job.transfer] {
       outbox_.Cancel(transfer, kvtransfer::FromErrorInfo(
                                    MakeError(v1::CANCELLED_BY_CLIENT, "the answer was over with its first token")));
@@ -94,14 +116,12 @@ void PrefillRole::OnFirstToken(const engine::TokenOutput& output, absl::Time now
     job.state = State::kLeaving;
     return requests_.EndLater(id, std::nullopt);
   }
-  v1::Commit commit;
-  commit.set_computed_tokens(job.tokens);
-  v1::FirstToken& first = *commit.add_first_tokens();
-  first.set_choice(output.choice);
-  first.set_token_id(output.sampled.token);
+  job.commit.set_computed_tokens(job.tokens);
   job.state = State::kHandingOver;
   job.computed_at = now;
-  OrderAfterStep([this, transfer = *job.transfer, commit = std::move(commit)] { outbox_.Commit(transfer, commit); });
+  OrderAfterStep([this, transfer = *job.transfer, commit = std::move(job.commit)]() mutable {
+    outbox_.Commit(transfer, std::move(commit));
+  });
 }
 
 void PrefillRole::AfterStep() {
@@ -110,7 +130,7 @@ void PrefillRole::AfterStep() {
 
 bool PrefillRole::Stop(uint64_t id, const v1::ErrorInfo& why) {
   Job& job = jobs_.at(id);
-  if (!job.transfer) {
+  if (!job.opened) {
     Drop(id);
     return true;
   }

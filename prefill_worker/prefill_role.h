@@ -9,7 +9,8 @@
 //
 // Promises: a block is sent only when its KV is final; the Commit follows the last block and the first token; a block
 // is freed only after the transfer's end. Nothing of a step is sent before the step's tokens are on their way: the
-// first token never waits for the transfer.
+// first token never waits for the transfer. The transfer opens with the first chunk: until then the engine may still find
+// a longer prefix in its cache.
 #pragma once
 
 #include <cstdint>
@@ -53,15 +54,22 @@ class PrefillRole final : public worker::Role {
   struct Job {
     State state = State::kComputing;
     std::optional<TransferId> transfer;
+    v1::RequestKey key;
+    bool opened = false;  // the transfer
     int tokens = 0;       // to compute
+    v1::Commit commit;    // the first tokens so far
+    int open_choices = 0;  // without a first token yet
+    bool goes_on = false;  // at least one of them
     int sent_blocks = 0;  // of the list; those that the decode worker has already count as sent
     absl::Time computed_at;
   };
 
   std::optional<v1::ErrorInfo> CheckHandOver(const v1::Prefill& prefill, const engine::EngineRequest& request) const;
+  void Open(uint64_t id, Job& job);
   void SendBlocks(Job& job, int computed);
   void OrderAfterStep(std::function<void()> order) { orders_.push_back(std::move(order)); }
   void OnFirstToken(const engine::TokenOutput& output, absl::Time now);
+  void HandOver(uint64_t id, Job& job, absl::Time now);
   void Drop(uint64_t id);  // frees the blocks
 
   const int block_size_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,7 +18,8 @@ class EnginePort {
   virtual absl::Status Add(engine::EngineRequest request) = 0;
   virtual bool Cancel(uint64_t id) = 0;
   virtual bool Park(uint64_t id) = 0;
-  virtual absl::Status Activate(uint64_t id, int32_t first_token) = 0;
+  virtual absl::Status Activate(uint64_t id, std::span<const engine::FirstToken> firsts) = 0;
+  virtual int CachedTokensOf(uint64_t id) const = 0;
   virtual std::vector<int32_t> BlocksOf(uint64_t id) const = 0;
   virtual bool has_work() const = 0;
   virtual absl::StatusOr<std::vector<engine::TokenOutput>> Step() = 0;
@@ -32,7 +34,10 @@ class LocalEngine final : public EnginePort {
   absl::Status Add(engine::EngineRequest request) override { return engine_.Add(std::move(request)); }
   bool Cancel(uint64_t id) override { return engine_.Cancel(id); }
   bool Park(uint64_t id) override { return engine_.Park(id); }
-  absl::Status Activate(uint64_t id, int32_t first_token) override { return engine_.Activate(id, first_token); }
+  absl::Status Activate(uint64_t id, std::span<const engine::FirstToken> firsts) override {
+    return engine_.Activate(id, firsts);
+  }
+  int CachedTokensOf(uint64_t id) const override { return engine_.CachedTokensOf(id); }
   std::vector<int32_t> BlocksOf(uint64_t id) const override { return engine_.BlocksOf(id); }
   bool has_work() const override { return engine_.has_work(); }
   absl::StatusOr<std::vector<engine::TokenOutput>> Step() override { return engine_.Step(); }

@@ -87,7 +87,7 @@ v1::WorkerEvent* RequestTable::NewEvent(StreamId stream, const v1::RequestKey& k
 
 void RequestTable::AddToken(const engine::TokenOutput& output) {
   Request& request = requests_.at(output.id);
-  if (request.tokens == nullptr) {
+  if (request.tokens == nullptr || request.tokens->choice() != output.choice) {
     request.tokens = NewEvent(output.id)->mutable_tokens();
     request.tokens->set_choice(output.choice);
     request.tokens->set_first_index(output.index);
@@ -112,11 +112,12 @@ void RequestTable::UpdateProgress(uint64_t id, absl::string_view name, absl::Tim
   requests_.at(id).update = Entry(id, name, at, amount);
 }
 
-void RequestTable::AddFinished(uint64_t id, int choice, engine::FinishReason reason) {
+void RequestTable::AddFinished(uint64_t id, int choice, engine::FinishReason reason, int cached_tokens, bool last) {
   v1::Finished* finished = NewEvent(id)->mutable_finished();
   finished->set_choice(choice);
   finished->set_reason(ToWire(reason));
-  finished->set_last(true);
+  finished->set_cached_tokens(cached_tokens);
+  finished->set_last(last);
 }
 
 void RequestTable::EndNow(uint64_t id, const LastWords& words) {

@@ -69,7 +69,7 @@ class RequestTable {
   v1::WorkerEvent* NewEvent(uint64_t id);
   v1::WorkerEvent* NewEvent(StreamId stream, const v1::RequestKey& key);
 
-  // Several tokens of one request between two TakeOutgoing share an event.
+  // Consecutive tokens of one choice between two TakeOutgoing share an event.
   void AddToken(const engine::TokenOutput& output);
 
   // An entry of the request's timeline; `at` becomes the time since the request was received.
@@ -79,7 +79,8 @@ class RequestTable {
   // entry that was not sent yet. Messages of its own would queue before a token.
   void UpdateProgress(uint64_t id, absl::string_view name, absl::Time at, int64_t amount);
 
-  void AddFinished(uint64_t id, int choice, engine::FinishReason reason);
+  // last: of all choices. cached_tokens: of the prompt, found in a prefix cache.
+  void AddFinished(uint64_t id, int choice, engine::FinishReason reason, int cached_tokens, bool last);
 
   // ---- ends ----
   void EndNow(uint64_t id, const LastWords& words);

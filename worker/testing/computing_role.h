@@ -31,7 +31,7 @@ class ComputingRole final : public Role {
     for (const engine::TokenOutput& output : outputs) {
       requests_.AddToken(output);
       if (output.finish == engine::FinishReason::kNone) continue;
-      requests_.AddFinished(output.id, output.choice, output.finish);
+      requests_.AddFinished(output.id, output.choice, output.finish, output.cached_tokens, output.last);
       requests_.EndNow(output.id, std::nullopt);
     }
   }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -62,12 +63,18 @@ class ScriptedEngine final : public EnginePort {
     return true;
   }
 
-  absl::Status Activate(uint64_t id, int32_t first_token) override {
+  int CachedTokensOf(uint64_t id) const override {
+    auto it = live_.find(id);
+    return it == live_.end() ? 0 : std::min(cached_tokens, int(it->second.request.tokens.size()) - 1);
+  }
+
+  absl::Status Activate(uint64_t id, std::span<const engine::FirstToken> firsts) override {
     auto it = live_.find(id);
     if (it == live_.end()) return absl::NotFoundError("no such request");
     Live& live = it->second;
     if (!live.request.awaiting_kv) return absl::FailedPreconditionError("awaits nothing");
-    if (first_token < 0 || first_token >= 100) return absl::InvalidArgumentError("not a token");
+    if (firsts.size() != 1 || firsts[0].choice != live.request.choice) return absl::InvalidArgumentError("not its choices");
+    if (firsts[0].token < 0 || firsts[0].token >= 100) return absl::InvalidArgumentError("not a token");
     live.request.awaiting_kv = false;
     live.scheduled = true;
     live.computed = int(live.request.tokens.size());
@@ -122,6 +129,7 @@ class ScriptedEngine final : public EnginePort {
   }
 
   std::atomic<bool> fail_next_step = false;
+  int cached_tokens = 0;  // what the prefix cache would find of every request
 
  private:
   struct Live {
@@ -152,6 +160,7 @@ class ScriptedEngine final : public EnginePort {
     } else if (live.generated == live.request.sampling.max_tokens) {
       output.finish = engine::FinishReason::kLength;
     }
+    output.last = output.finish != engine::FinishReason::kNone;
     return output;
   }
 
