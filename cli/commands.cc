@@ -6,6 +6,7 @@
 #include "CLI/CLI.hpp"
 #include "cli/exit_codes.h"
 #include "cli/generate.h"
+#include "cli/output.h"
 #include "cli/status.h"
 
 namespace sluice::cli {
@@ -108,7 +109,13 @@ int RunCommandLine(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    if (error.get_exit_code() == 0) {  // --help
+      app.exit(error);
+      const absl::Status shown = Print("");
+      if (shown.ok()) return kExitOk;
+      std::fprintf(stderr, "sluice: %s\n", std::string(shown.message()).c_str());
+      return kExitServer;
+    }
     std::fprintf(stderr, "sluice: %s (see sluice --help)\n", error.what());
     return kExitUsage;
   }

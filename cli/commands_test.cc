@@ -2,6 +2,9 @@
 #include "cli/commands.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <iostream>
+#include <streambuf>
 #include <string>
 #include <vector>
 
@@ -35,6 +38,24 @@ TEST(CommandsTest, HelpTeachesWithExamples) {
   EXPECT_THAT(outcome.out, HasSubstr("--max-tokens"));
   EXPECT_THAT(outcome.out, HasSubstr("Exit codes"));
   EXPECT_THAT(RunSluice({"--help"}).out, HasSubstr("130"));
+}
+
+// Takes nothing, like /dev/full.
+struct FullBuffer final : std::streambuf {
+  int overflow(int) override {
+    errno = ENOSPC;
+    return traits_type::eof();
+  }
+};
+
+TEST(CommandsTest, OutputThatCannotBeWrittenIsOneLineAndAnError) {
+  FullBuffer full;
+  std::streambuf* const real = std::cout.rdbuf(&full);
+  const Outcome outcome = RunSluice({"--help"});
+  std::cout.rdbuf(real);
+  std::cout.clear();
+  EXPECT_EQ(outcome.code, kExitServer);
+  EXPECT_EQ(outcome.err, "sluice: cannot write to standard output: No space left on device\n");
 }
 
 TEST(CommandsTest, WrongFlagsAreUsageErrors) {

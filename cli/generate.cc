@@ -13,6 +13,7 @@
 #include "cli/channel.h"
 #include "cli/exit_codes.h"
 #include "cli/interrupt.h"
+#include "cli/output.h"
 #include "proto/serving.grpc.pb.h"
 
 namespace sluice::cli {
@@ -25,16 +26,19 @@ int Fail(const std::string& message, int code) {
   return code;
 }
 
-// Reads the stream to its end and shows text as it comes. A reader that went away (a closed pipe) cancels the call.
+// Reads the stream to its end and shows text as it comes. When it cannot be shown (a closed pipe, a full disk) the call
+// is cancelled, and `shown` says why.
 std::optional<double> ReadStream(grpc::ClientReader<v1::GenerateResponse>& reader, grpc::ClientContext& context,
-                                 bool show, Clock::time_point start, Answer& answer) {
+                                 bool show, Clock::time_point start, Answer& answer, absl::Status& shown) {
   std::optional<double> first_text_ms;
   v1::GenerateResponse response;
   while (reader.Read(&response)) {
     const std::string added = answer.Add(response);
     if (added.empty()) continue;
     if (!first_text_ms) first_text_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-    if (show && !(std::cout << added << std::flush)) context.TryCancel();
+    if (!show || !shown.ok()) continue;
+    shown = Print(added);
+    if (!shown.ok()) context.TryCancel();
   }
   return first_text_ms;
 }
@@ -67,17 +71,20 @@ int RunGenerate(GenerateOptions options) {
   Answer answer;
   const Clock::time_point start = Clock::now();
   std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> reader = stub->Generate(&context, *request);
-  const std::optional<double> first_text_ms = ReadStream(*reader, context, !options.json, start, answer);
+  absl::Status shown;
+  const std::optional<double> first_text_ms = ReadStream(*reader, context, !options.json, start, answer, shown);
   const grpc::Status status = reader->Finish();
 
-  if (!options.json && !answer.text().empty()) std::cout << std::endl;
+  if (shown.ok() && !options.json && !answer.text().empty()) shown = Print("\n");
   if (interrupted != 0) return 128 + interrupted;
+  if (!shown.ok()) return Fail(std::string(shown.message()), kExitServer);
   if (!status.ok()) return Fail(DescribeError(status), ExitCodeFor(status));
   if (options.json) {
-    std::cout << answer.ToJson().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+    shown = Print(answer.ToJson().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    if (!shown.ok()) return Fail(std::string(shown.message()), kExitServer);
   }
   if (options.stats) std::cerr << answer.Stats(first_text_ms);
-  return std::cout ? kExitOk : kExitServer;
+  return kExitOk;
 }
 
 }  // namespace sluice::cli

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/channel.h"
 #include "cli/exit_codes.h"
+#include "cli/output.h"
 #include "proto/serving.grpc.pb.h"
 
 namespace sluice::cli {
@@ -119,10 +120,11 @@ int RunStatus(const StatusOptions& options) {
     std::cerr << "sluice: " << DescribeError(status) << "\n";
     return ExitCodeFor(status);
   }
-  if (options.json) {
-    std::cout << StateJson(state).dump(-1, ' ', false, json::error_handler_t::replace) << "\n";
-  } else {
-    std::cout << StateTable(state, options.router);
+  const std::string text = options.json ? StateJson(state).dump(-1, ' ', false, json::error_handler_t::replace) + "\n"
+                                        : StateTable(state, options.router);
+  if (absl::Status shown = Print(text); !shown.ok()) {
+    std::cerr << "sluice: " << shown.message() << "\n";
+    return kExitServer;
   }
   return kExitOk;
 }

@@ -94,9 +94,12 @@ pb::GenerateResponse AnswerStream::OnEnd(const ClientEnd& event) {
 
 pb::Timing AnswerStream::MakeTiming(const ClientEnd& event) const {
   pb::Timing timing;
+  bool reserved = false;
   for (const pb::TimelineEvent& entry : event.timeline) {
     *timing.add_timeline() = entry;
-    if (entry.name() == "reserved") timing.set_queue_ms(entry.at_ms());
+    // Of several tries the last one counts. An answer of one token reserves nothing.
+    if (entry.name() == "reserved" || (entry.name() == "prefilling" && !reserved)) timing.set_queue_ms(entry.at_ms());
+    reserved |= entry.name() == "reserved";
     if (entry.name() == "first_token") timing.set_ttft_ms(entry.at_ms());
   }
   const Choice& choice = choices_.front();

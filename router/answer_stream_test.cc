@@ -106,6 +106,21 @@ TEST_F(AnswerStreamTest, OpensWithThePromptAndClosesWithUsageAndTiming) {
   EXPECT_EQ(last.timing().timeline_size(), 4);
 }
 
+TEST_F(AnswerStreamTest, TheQueueEndsWhereTheWorkBegins) {
+  const auto queue_ms = [](const std::vector<std::pair<std::string, double>>& timeline) {
+    ClientEnd end = End(pb::FINISH_REASON_LENGTH);
+    end.timeline.clear();
+    for (const auto& [name, at] : timeline) {
+      end.timeline.emplace_back().set_name(name);
+      end.timeline.back().set_at_ms(at);
+    }
+    return Stream(Request()).OnEnd(end).timing().queue_ms();
+  };
+  EXPECT_EQ(queue_ms({{"queued", 0}, {"prefilling", 7}, {"first_token", 20}}), 7) << "one token: nothing is reserved";
+  EXPECT_EQ(queue_ms({{"queued", 0}, {"reserved", 3}, {"prefilling", 4}, {"first_token", 20}}), 3);
+  EXPECT_EQ(queue_ms({{"reserved", 3}, {"prefilling", 4}, {"reserved", 9}, {"prefilling", 11}}), 9) << "the last try";
+}
+
 TEST_F(AnswerStreamTest, TextIsTheSameHoweverTokensAreBatched) {
   const uint64_t seed = std::random_device()();
   std::mt19937_64 rng(seed);

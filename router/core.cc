@@ -148,8 +148,13 @@ void RouterCore::AnswerAnnouncement(WorkerRecord& worker) {
 }
 
 void RouterCore::On(WorkerHeartbeat& event) {
+  const WorkerRecord* before = registry_.FindSession(event.session);
+  const bool was_stuck = before != nullptr && before->report.stuck();
   if (!registry_.Heartbeat(event.session, event.report, now_)) return;
   WorkerRecord& worker = *registry_.FindSession(event.session);
+  if (event.report.stuck() != was_stuck) {
+    Say(false, absl::StrCat("worker ", worker.name(), was_stuck ? " comes forward again" : " is stuck in one step"));
+  }
   loads_[worker.incarnation()].Report(event.report);
   NotePairs(worker);
 }

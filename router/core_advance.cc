@@ -101,7 +101,7 @@ Pools RouterCore::Live(const Request* request) const {
   pools.pair = [this](uint64_t prefill, uint64_t decode) { return registry_.Pair(prefill, decode); };
   for (const auto& [incarnation, worker] : registry_.workers()) {
     const bool active = worker.state == pb::WORKER_STATE_ACTIVE;
-    if (!active && worker.state != pb::WORKER_STATE_SUSPECT) continue;
+    if (!active && (worker.state != pb::WORKER_STATE_SUSPECT || !worker.connected())) continue;
     const pb::Role role = worker.info.role();
     auto& pool = role == pb::ROLE_PREFILL ? pools.prefill : role == pb::ROLE_DECODE ? pools.decode : pools.both;
     pool.push_back({incarnation, worker.name(), &loads_.at(incarnation), active,

@@ -58,6 +58,47 @@ TEST(CoreTest, ASuspectGetsNoNewWorkButKeepsWhatItHas) {
   EXPECT_TRUE(world.Reserved(11));
 }
 
+TEST(CoreTest, AProcessThatDiedIsNotWaitedFor) {
+  for (const bool link_first : {true, false}) {
+    World world;
+    world.Join(1, 1);
+    for (uint64_t call = 10; call < 16; ++call) world.Submit(call);  // 4 are placed, 2 wait
+    world.Do(link_first ? Event(LinkDown{world.links_[1], absl::UnavailableError("reset")}) : Event(AnnounceLost{1}));
+    EXPECT_FALSE(world.Ended(15)) << "one stream alone may come back";
+    world.Do(link_first ? Event(AnnounceLost{1}) : Event(LinkDown{world.links_[1], absl::UnavailableError("reset")}));
+    for (uint64_t call = 10; call < 16; ++call) EXPECT_EQ(world.EndOf(call).code(), absl::StatusCode::kUnavailable);
+    world.Submit(20);
+    EXPECT_EQ(world.EndOf(20).code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(world.core_.State().workers(0).state(), pb::WORKER_STATE_SUSPECT);
+    world.Do(WorkerAnnounced{2, Info(1, 7001)});  // it lives after all
+    world.Submit(21);
+    EXPECT_FALSE(world.Ended(21));
+  }
+}
+
+TEST(CoreTest, AWorkerThatIsStuckGetsNoNewWork) {
+  World world;
+  world.Join(1, 1);
+  world.Submit(10);
+  world.Grant(1, 10);
+  pb::WorkerReport report;
+  report.set_sequence(++world.report_sequence_);
+  report.set_blocks_free(90);
+  report.set_stuck(true);
+  world.Do(WorkerHeartbeat{1, report});
+  EXPECT_FALSE(world.pool_.serving) << "not ready";
+  EXPECT_THAT(world.notes_.back(), HasSubstr("is stuck"));
+  world.Submit(11);
+  EXPECT_FALSE(world.Reserved(11));
+  EXPECT_FALSE(world.Ended(11)) << "it may come forward";
+  EXPECT_FALSE(world.Ended(10));
+  report.set_sequence(++world.report_sequence_);
+  report.set_stuck(false);
+  world.Do(WorkerHeartbeat{1, report});
+  EXPECT_TRUE(world.pool_.serving);
+  EXPECT_TRUE(world.Reserved(11));
+}
+
 TEST(CoreTest, SilenceForALeaseEndsItsRequests) {
   World world;
   world.Join(1, 1);

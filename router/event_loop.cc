@@ -39,6 +39,11 @@ void EventLoop::Barrier() {
   done.WaitForNotification();
 }
 
+absl::Duration EventLoop::BusyFor() const {
+  const int64_t since = busy_since_;
+  return since == 0 ? absl::ZeroDuration() : MonotonicNow() - absl::FromUnixNanos(since);
+}
+
 void EventLoop::Deliver(Mail mail) {
   if (Query* query = std::get_if<Query>(&mail)) return (*query)(*core_);
   for (Action& action : core_->Handle(std::get<Event>(std::move(mail)), MonotonicNow())) execute_(action);
@@ -48,12 +53,14 @@ void EventLoop::Run() {
   const auto has_mail = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || !mailbox_.empty(); };
   while (true) {
     std::vector<Mail> mails;
+    busy_since_ = 0;
     {
       absl::MutexLock lock(&mutex_);
       mutex_.AwaitWithTimeout(absl::Condition(&has_mail), core_->NextDeadline() - MonotonicNow());
       mails.swap(mailbox_);
       if (mails.empty() && stopping_) return;
     }
+    busy_since_ = absl::ToUnixNanos(MonotonicNow());
     for (Mail& mail : mails) Deliver(std::move(mail));
     if (core_->NextDeadline() <= MonotonicNow()) Deliver(Event(Tick{}));
   }

@@ -4,6 +4,7 @@
 // mailbox is unbounded: what fills it is bounded where it comes from (open calls, worker streams).
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <thread>
 #include <variant>
@@ -35,6 +36,9 @@ class EventLoop {
   void Ask(Query query);  // runs on the loop's thread, in order with the events
   void Barrier();         // returns when everything posted before has been handled
 
+  // How long the loop has been busy with what it took from the mailbox last; zero while it waits. Any thread.
+  absl::Duration BusyFor() const;
+
  private:
   using Mail = std::variant<Event, Query>;
 
@@ -46,6 +50,7 @@ class EventLoop {
   absl::Mutex mutex_;
   std::vector<Mail> mailbox_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<int64_t> busy_since_ = 0;  // nanoseconds of MonotonicNow; 0: waiting
   std::thread thread_;
 };
 

@@ -369,6 +369,8 @@ TEST(HttpHead, PathsAndIds) {
   EXPECT_EQ(PathOf("/a?b=http://c/d"), "/a");
   EXPECT_EQ(PathOf("*"), "*");
   EXPECT_EQ(PathOf(""), "");
+  EXPECT_EQ(FitForTrace("00-abc 1", 8), "00-abc 1");
+  for (const std::string bad : {"00-abc 12", "a\x80", "a\x01", "a\xff\xfe"}) EXPECT_EQ(FitForTrace(bad, 8), "") << bad;
   EXPECT_TRUE(IsRequestId("a-Z_9~"));
   for (const std::string& bad :
        {std::string(), std::string("a b"), std::string("\xc3\xa9"), std::string("a\n"), std::string(257, 'a')}) {

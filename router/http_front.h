@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -27,6 +28,7 @@ struct HttpOptions {
   absl::Duration receive = absl::Seconds(60);    // from a request's first byte to its last
   absl::Duration send = absl::Seconds(30);       // for a client to take what was written
   absl::Duration slow_grace = absl::Seconds(5);  // from "reads too slowly" until the connection is reset
+  std::function<bool()> comes_forward;           // the router's core does, for /health; absent: always. Any thread
 };
 
 class HttpFront {

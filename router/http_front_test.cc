@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -143,6 +144,37 @@ TEST_F(HttpFrontTest, ModelsAndHealth) {
   EXPECT_EQ(Post(R"({"prompt": [5, 6], "max_tokens": 1})").code, 200);
   worker->Stop(true);
   EXPECT_TRUE(Eventually([&] { return Get("/health/ready").code == 503; }));
+}
+
+TEST_F(HttpFrontTest, HealthFollowsTheCoresProgress) {
+  std::atomic<bool> forward = true;
+  Calls calls(&model_->served(), [](Event) {});
+  HttpOptions options;
+  options.port = 0;
+  options.comes_forward = [&] { return forward.load(); };
+  auto front = HttpFront::Start(options, &calls);
+  ASSERT_TRUE(front.ok()) << front.status();
+  (*front)->SetReady(true);
+  HttpClient client((*front)->port());
+  EXPECT_EQ(client.Call("GET", "/health/live").code, 200);
+  EXPECT_EQ(client.Call("GET", "/health/ready").code, 200);
+  forward = false;
+  EXPECT_EQ(client.Call("GET", "/health/live").code, 503);
+  EXPECT_EQ(client.Call("GET", "/health/ready").code, 503);
+  forward = true;
+  EXPECT_EQ(client.Call("GET", "/health/ready").code, 200);
+}
+
+TEST_F(HttpFrontTest, ABrokenTraceContextIsIgnored) {
+  Start();
+  auto worker = StartWorker();
+  auto client = Connect();
+  // What is wrong with a trace context is no client's fault, and no worker's.
+  for (const std::string& trace : {std::string("\xff\xfe"), std::string(5000, 'a')}) {
+    EXPECT_EQ(client->Post(Body(1), "traceparent: " + trace + "\r\ntracestate: x\r\n").code, 200);
+    EXPECT_EQ(client->Post(Body(1), "traceparent: 00-1\r\ntracestate: " + trace + "\r\n").code, 200);
+  }
+  EXPECT_EQ(worker->reserves(), 4);
 }
 
 TEST_F(HttpFrontTest, BadInputGetsItsCodeAndNamesItsField) {

@@ -35,6 +35,11 @@ std::string_view PathOf(std::string_view target) {
   return target.substr(0, target.find('?'));
 }
 
+std::string_view FitForTrace(std::string_view value, size_t limit) {
+  const bool printable = std::all_of(value.begin(), value.end(), [](char c) { return c >= ' ' && c < '\x7f'; });
+  return printable && value.size() <= limit ? value : std::string_view();
+}
+
 bool IsRequestId(std::string_view id) {
   return !id.empty() && id.size() <= kMaxRequestId &&
          std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < '\x7f'; });

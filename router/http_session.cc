@@ -313,6 +313,9 @@ void Session::AnswerGet(const std::string& path) {
     const ServedModel& model = shared_.calls->model();
     return Reply(200, ModelsBody(model.name, model.root, model.context_length, shared_.started));
   }
+  if (shared_.options.comes_forward && !shared_.options.comes_forward()) {
+    return ReplyError(absl::UnavailableError("the router is stuck"));
+  }
   if (path == "/health/live") return Reply(200, "{\"status\":\"live\"}");
   if (shared_.ready && !shared_.draining) return Reply(200, "{\"status\":\"ready\"}");
   ReplyError(absl::UnavailableError("no worker is ready"));
@@ -328,9 +331,10 @@ void Session::Complete() {
   absl::StatusOr<CompletionRequest> parsed = ParseCompletion(message.body());
   if (!parsed.ok()) return ReplyError(parsed.status());
   parsed->request.set_request_id(head_.request_id);
-  if (const auto trace = message.find("traceparent"); trace != message.end()) {
-    parsed->request.mutable_trace()->set_traceparent(std::string(trace->value()));
-    parsed->request.mutable_trace()->set_tracestate(std::string(message["tracestate"]));
+  if (const auto parent = FitForTrace(View(message["traceparent"]), kMaxTraceparentBytes); !parent.empty()) {
+    const auto state = FitForTrace(View(message["tracestate"]), kMaxTracestateBytes);
+    parsed->request.mutable_trace()->set_traceparent(std::string(parent));
+    parsed->request.mutable_trace()->set_tracestate(std::string(state));
   }
   parser_.reset();  // a long prompt need not wait in it
   StartCall(*std::move(parsed), received);

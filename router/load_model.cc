@@ -62,6 +62,7 @@ void WorkerLoad::Refused(const AttemptKey& key, int64_t blocks_free) {
 void WorkerLoad::Report(const pb::WorkerReport& report) {
   reported_free_ = report.blocks_free();
   reported_backlog_ = report.waiting_tokens();
+  reported_running_ = report.running();
   if (role_ == pb::ROLE_PREFILL) reported_backlog_ = std::max<int64_t>(0, reported_backlog_ - OwnBacklog());
   for (auto& [key, attempt] : attempts_) attempt.reported = attempt.granted;
   held_back_ = false;
@@ -89,6 +90,10 @@ int64_t WorkerLoad::prompt_backlog() const {
     if (!attempt.reported && attempt.generated == 0) tokens += attempt.demand.prompt_tokens;
   }
   return tokens;
+}
+
+int WorkerLoad::sequences() const {
+  return std::max(attempts(), reported_running_);
 }
 
 int64_t WorkerLoad::answer_tokens() const {

@@ -50,6 +50,7 @@ class WorkerLoad {
   int64_t prompt_backlog() const;  // prompt tokens that are not computed yet, predicted
   int64_t answer_tokens() const;   // that may still come, at most
   int attempts() const { return int(attempts_.size()); }
+  int sequences() const;  // that run or are about to, other routers' included
   bool held_back() const { return held_back_; }
   pb::Role role() const { return role_; }
 
@@ -80,6 +81,7 @@ class WorkerLoad {
   std::map<AttemptKey, Attempt> attempts_;
   int64_t reported_free_ = 0;
   int64_t reported_backlog_ = 0;  // of a prefill worker: what others gave it
+  int reported_running_ = 0;
   bool held_back_ = false;
 };
 

@@ -34,14 +34,18 @@ bool CanTake(const Candidate& candidate, const Demand& demand) {
   return candidate.active && Fits(candidate, demand) && HasRoom(*candidate.load, demand);
 }
 
+int64_t OwnRows(const WorkerLoad& load, const Demand& demand) {
+  return int64_t(demand.answer_tokens) * (load.sequences() + 1);
+}
+
 int64_t Cost(const WorkerLoad& load, const Demand& demand) {
   switch (load.role()) {
     case pb::ROLE_PREFILL:
       return load.prompt_backlog() + demand.prompt_tokens;
     case pb::ROLE_DECODE:
-      return load.answer_tokens() + demand.answer_tokens;
+      return load.answer_tokens() + OwnRows(load, demand);
     default:
-      return load.prompt_backlog() + load.answer_tokens() + demand.prompt_tokens + demand.answer_tokens;
+      return load.prompt_backlog() + demand.prompt_tokens + load.answer_tokens() + OwnRows(load, demand);
   }
 }
 

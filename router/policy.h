@@ -1,9 +1,13 @@
 // Which workers get the next request, or whether it should wait. A pure cost function over the load model, in tokens:
 //
-//   cost(both)    = prompt backlog + answer tokens that may still come + the request's own prompt and answer
+//   cost(both)    = prompt backlog + own prompt + cost(decode)
 //   cost(P, D)    = cost(P) + cost(D)
 //   cost(prefill) = prompt backlog + own prompt
-//   cost(decode)  = answer tokens that may still come + own answer; among equals, fewer blocks in use
+//   cost(decode)  = answer tokens that may still come + own answer x (sequences there + 1); among equals, fewer blocks
+//                   in use
+//
+// A token of an answer shares its step with every sequence that runs, so an own token costs as many rows as there are
+// sequences: a few long answers are better company than many short ones.
 //
 // The least cost among those that have room wins, ties at random: a worker of role `both`, or a pair (P, D) that is up.
 // An answer of one token needs no D. Room means:

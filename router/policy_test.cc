@@ -174,11 +174,30 @@ TEST_F(PolicyTest, NeverOnlyIfNobodyAliveCouldEver) {
       << "its context";
 }
 
+TEST_F(PolicyTest, FewSequencesAreBetterCompanyThanMany) {
+  pb::WorkerInfo info = Info(1000, 64);
+  info.set_role(pb::ROLE_DECODE);
+  const Candidate crowded = Add(1, info), long_answer = Add(2, info);
+  for (int i = 0; i < 10; ++i) loads_[1].Dispatched({std::to_string(i), 1}, {16, 10});
+  loads_[2].Dispatched({"long", 1}, {16, 150});
+  info.set_role(pb::ROLE_PREFILL);
+  Pools pools;
+  pools.prefill = {Add(3, info)};
+  pools.decode = {crowded, long_answer};
+  pools.pair = [](uint64_t, uint64_t) { return PairState::kUp; };
+  EXPECT_EQ(Place(pools, {16, 20}, false, rng_).decode, 2u) << "100 + 20 x 11 rows against 150 + 20 x 2";
+  EXPECT_EQ(Place(pools, {16, 2}, false, rng_).decode, 1u) << "100 + 2 x 11 rows against 150 + 2 x 2";
+  pb::WorkerReport report = Report(900, 0);
+  report.set_running(40);  // another router's
+  loads_[2].Report(report);
+  EXPECT_EQ(Place(pools, {16, 20}, false, rng_).decode, 1u);
+}
+
 TEST_F(PolicyTest, ExplainsWithNumbers) {
   const Candidate candidate = Add(1, Info(100));
   loads_[1].Dispatched({"a", 1}, {20, 30});
   EXPECT_THAT(Place(Both({candidate}), {16, 4}, true, rng_).explanation,
-              HasSubstr("cost 70 = backlog 20 + answers 30 + own 20; blocks 96 of 100 free, needs 2"));
+              HasSubstr("cost 74 = backlog 20 + answers 30 + own 24; blocks 96 of 100 free, needs 2"));
 }
 
 }  // namespace

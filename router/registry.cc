@@ -186,7 +186,7 @@ Registry::Loss Registry::MakeGone(WorkerRecord& worker, absl::Time now, std::str
 
 void Registry::UpdateState(WorkerRecord& worker, absl::Time now) const {
   if (worker.state == pb::WORKER_STATE_GONE) return;
-  if (worker.session == 0 || !worker.linked || now >= SuspectAt(worker)) {
+  if (worker.session == 0 || !worker.linked || worker.report.stuck() || now >= SuspectAt(worker)) {
     worker.state = pb::WORKER_STATE_SUSPECT;
   } else {
     worker.state = worker.draining ? pb::WORKER_STATE_DRAINING : pb::WORKER_STATE_ACTIVE;

@@ -3,9 +3,10 @@
 //   announce ──▶ SUSPECT ──link up──▶ ACTIVE ──announce stream or heartbeats lost──▶ SUSPECT ──lease over──▶ GONE
 //                                        └──the worker's report says so──▶ DRAINING          leaving, replaced ──▶ GONE
 //
-// ACTIVE means that a request sent now can be computed: the worker is heard and its Work stream is open. An incarnation
-// is one life of a process: a new one on the same address makes the old one GONE at once. GONE workers stay listed for
-// a lease, so that people can see what happened, and are then forgotten.
+// ACTIVE means that a request sent now can be computed: the worker is heard and its Work stream is open. A SUSPECT
+// worker may be back in a moment and is worth waiting for as long as one of its streams is open. An incarnation is one
+// life of a process: a new one on the same address makes the old one GONE at once. GONE workers stay listed for a
+// lease, so that people can see what happened, and are then forgotten.
 //
 // Prefill workers are told of all decode workers alive and report which of them they are paired with; only pairs that
 // they report as up exist.
@@ -54,6 +55,8 @@ struct WorkerRecord {
 
   uint64_t incarnation() const { return info.incarnation(); }
   std::string name() const;  // "decode 127.0.0.1:7001"
+  // Somebody is at the other end, as far as connections tell. A process that dies takes both of its streams with it.
+  bool connected() const { return session != 0 || linked; }
 };
 
 class Registry {

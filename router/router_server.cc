@@ -27,6 +27,8 @@ namespace sluice::router {
 namespace {
 
 constexpr char kInferenceService[] = "sluice.v1.Inference";
+// Far above what the core ever takes for what waits in its mailbox.
+constexpr absl::Duration kStuckAfter = absl::Seconds(10);
 
 void InitPlugins() {
   static std::once_flag once;
@@ -143,7 +145,9 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const ServerOp
   }
   impl->SetServing(false);
   if (options.http.port >= 0) {
-    auto http = HttpFront::Start(options.http, &impl->calls);
+    HttpOptions http_options = options.http;
+    http_options.comes_forward = [loop = &impl->loop] { return loop->BusyFor() < kStuckAfter; };
+    auto http = HttpFront::Start(http_options, &impl->calls);
     if (!http.ok()) return http.status();
     impl->http = *std::move(http);
   }

@@ -41,9 +41,9 @@ absl::Status CheckRange(const std::string& field, float value, bool ok, const ch
   return ok ? absl::OkStatus() : Bad(field, absl::StrCat("must be ", allowed, ", got ", Show(value)));
 }
 
-absl::Status CheckName(const std::string& field, const std::string& value) {
-  if (value.size() <= size_t(kMaxNameBytes)) return absl::OkStatus();
-  return Bad(field, absl::StrFormat("must have at most %d bytes, got %d", kMaxNameBytes, value.size()));
+absl::Status CheckBytes(const std::string& field, const std::string& value, size_t most) {
+  if (value.size() <= most) return absl::OkStatus();
+  return Bad(field, absl::StrFormat("must have at most %d bytes, got %d", most, value.size()));
 }
 
 absl::Status CheckModel(const pb::GenerateRequest& request, const ServedModel& model) {
@@ -240,10 +240,15 @@ absl::Status FillStops(const pb::SamplingParams& in, std::vector<std::string>& s
 }
 
 absl::Status FillRest(const pb::GenerateRequest& request, ValidRequest& valid) {
-  const std::pair<const char*, const std::string*> names[] = {
-      {"request_id", &request.request_id()}, {"tenant", &request.tenant()}, {"cache_salt", &request.cache_salt()}};
-  for (const auto& [field, value] : names) {
-    if (absl::Status status = CheckName(field, *value); !status.ok()) return status;
+  const absl::Status checks[] = {
+      CheckBytes("request_id", request.request_id(), kMaxNameBytes),
+      CheckBytes("tenant", request.tenant(), kMaxNameBytes),
+      CheckBytes("cache_salt", request.cache_salt(), kMaxNameBytes),
+      CheckBytes("trace.traceparent", request.trace().traceparent(), kMaxTraceparentBytes),
+      CheckBytes("trace.tracestate", request.trace().tracestate(), kMaxTracestateBytes),
+  };
+  for (const absl::Status& status : checks) {
+    if (!status.ok()) return status;
   }
   if (request.priority() < -kMaxPriority || request.priority() > kMaxPriority) {
     return Bad("priority",

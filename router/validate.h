@@ -19,6 +19,11 @@ namespace sluice::router {
 
 namespace pb = ::sluice::v1;
 
+// Trace contexts are passed on, so they are bounded. W3C's traceparent has 55 bytes, and a tracestate of 512 bytes is
+// what everybody must pass on at least.
+inline constexpr size_t kMaxTraceparentBytes = 256;
+inline constexpr size_t kMaxTracestateBytes = 512;
+
 // What the router knows of the model. The tokenizer must outlive it.
 struct ServedModel {
   std::string name;                  // as responses call it

@@ -74,6 +74,19 @@ TEST_F(ValidateTest, FillsEveryDefault) {
   EXPECT_EQ(valid->timeout, absl::InfiniteDuration());
 }
 
+TEST_F(ValidateTest, ATraceContextIsBounded) {
+  pb::GenerateRequest request = WithIds(3);
+  request.mutable_trace()->set_traceparent(std::string(256, 'a'));
+  request.mutable_trace()->set_tracestate(std::string(512, 'b'));
+  EXPECT_TRUE(Run(request).ok());
+  request.mutable_trace()->set_tracestate(std::string(513, 'b'));
+  EXPECT_THAT(std::string(Run(request).status().message()),
+              StartsWith("trace.tracestate: must have at most 512 bytes"));
+  request.mutable_trace()->set_traceparent(std::string(257, 'a'));
+  EXPECT_THAT(std::string(Run(request).status().message()),
+              StartsWith("trace.traceparent: must have at most 256 bytes"));
+}
+
 TEST_F(ValidateTest, KeepsWhatTheClientSaid) {
   pb::GenerateRequest request = WithIds(3);
   request.set_request_id("mine");

@@ -91,7 +91,7 @@ class WorkerLink final : public grpc::ClientBidiReactor<pb::RouterMessage, pb::W
   void OnDone(const grpc::Status& status) override {
     absl::Status why = FromGrpc(status);
     if (why.ok()) why = absl::UnavailableError("the worker closed it");
-    owner_->Ended(link_, why);  // destroys this
+    owner_->Ended(link_, why);  // from here on another thread may destroy this
   }
 
  private:
@@ -118,7 +118,15 @@ WorkerLinks::~WorkerLinks() {
   CloseAll();
 }
 
+// The dead ones, outside the lock.
+void WorkerLinks::Bury() {
+  std::vector<std::shared_ptr<WorkerLink>> dead;
+  absl::MutexLock lock(&mutex_);
+  dead.swap(dead_);
+}
+
 void WorkerLinks::Connect(const ConnectWorker& action) {
+  Bury();
   auto link = std::make_shared<WorkerLink>(this, action.link);
   {
     absl::MutexLock lock(&mutex_);
@@ -138,14 +146,15 @@ void WorkerLinks::Disconnect(uint64_t link) {
 }
 
 void WorkerLinks::Send(SendToWorker action) {
+  Bury();
   if (auto found = Find(action.link); found != nullptr) found->Send(std::move(action.message));
 }
 
+// On a thread of gRPC's.
 void WorkerLinks::Ended(uint64_t link, const absl::Status& why) {
   post_(LinkDown{link, why});
-  std::shared_ptr<WorkerLink> last;  // destroyed outside the lock
   absl::MutexLock lock(&mutex_);
-  last = std::move(links_[link]);
+  dead_.push_back(std::move(links_[link]));
   links_.erase(link);
 }
 
@@ -157,9 +166,12 @@ void WorkerLinks::CloseAll() {
   }
   for (const auto& link : open) link->Cancel();
   open.clear();
-  const auto none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return links_.empty(); };
-  absl::MutexLock lock(&mutex_);
-  mutex_.Await(absl::Condition(&none));
+  {
+    const auto none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return links_.empty(); };
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&none));
+  }
+  Bury();
 }
 
 }  // namespace sluice::router

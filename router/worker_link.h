@@ -1,12 +1,14 @@
 // The router's ends of the Work streams: opens them, moves messages, reports how they end. Decides nothing.
 //
 // Promises: each Connect is answered by LinkUp (when the worker has said hello) or not, and by exactly one LinkDown;
-// one write is in flight per stream; a peer that falls silent (stopped, unplugged) is noticed by keepalive pings.
+// one write is in flight per stream; a peer that falls silent (stopped, unplugged) is noticed by keepalive pings. What
+// gRPC gave a stream (its context, its channel) is destroyed by a thread that calls this class, never by gRPC's own.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -40,11 +42,13 @@ class WorkerLinks {
   friend class WorkerLink;
   void Ended(uint64_t link, const absl::Status& why);
   std::shared_ptr<WorkerLink> Find(uint64_t link);
+  void Bury();
 
   const LinkOptions options_;
   const Post post_;
   absl::Mutex mutex_;
   absl::flat_hash_map<uint64_t, std::shared_ptr<WorkerLink>> links_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<WorkerLink>> dead_ ABSL_GUARDED_BY(mutex_);  // ended, to be destroyed by the next caller
 };
 
 }  // namespace sluice::router

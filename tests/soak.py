@@ -28,7 +28,8 @@ from soak_watch import Watch, sample
 from sluice_client import Background
 
 BOUND = 2  # seconds, promised
-KV_BLOCKS = 256  # small enough for requests to wait for room
+CONTEXT = 2048
+KV_BLOCKS = CONTEXT // 16  # one request can use all of it, and many wait for room
 FLAT_FROM = 120  # seconds
 
 
@@ -55,10 +56,9 @@ class Soak:
 
     def touch_the_pools(self):
         """Every block is written once, so that the pool's pages do not look like growth."""
-        prompt = [3 + i % 250 for i in range(1000)]
-        count = (KV_BLOCKS * 16 // 1000 + 1) * max(self.options.prefill, self.options.decode)
-        calls = [Background(self.cluster.client, prompt[i:] + prompt[:i], max_tokens=24, ignore_eos=True,
-                            timeout=TIMEOUT) for i in range(count)]
+        prompt = [3 + i % 250 for i in range(CONTEXT - 16)]
+        calls = [Background(self.cluster.client, prompt[i:] + prompt[:i], max_tokens=16, ignore_eos=True,
+                            timeout=TIMEOUT) for i in range(max(self.options.prefill, self.options.decode))]
         for call in calls:
             call.join(TIMEOUT)
             if call.error:
@@ -174,7 +174,7 @@ def soak(options):
     print(f"soak: seed {options.seed}", file=sys.stderr, flush=True)
     model = {"tiny": None, "real": None if options.model == "tiny" else real_model()}.get(options.model, options.model)
     threads = max(1, len(os.sched_getaffinity(0)) // (options.prefill + options.decode))
-    flags = ["--threads", threads, "--kv-blocks", KV_BLOCKS, "--max-context", 2048]
+    flags = ["--threads", threads, "--kv-blocks", KV_BLOCKS, "--max-context", CONTEXT]
     with Cluster(workers=0, prefill=options.prefill, decode=options.decode, model=model, worker_flags=flags) as cluster:
         return Soak(cluster, options).run()
 

@@ -5,7 +5,6 @@
 namespace sluice::worker {
 
 void AnnounceStream::Begin(v1::Registry::Stub& stub, v1::Announcement first) {
-  self_ = shared_from_this();
   stub.async()->Announce(&context_, this);
   AddHold();
   {
@@ -100,13 +99,13 @@ void AnnounceStream::OnReadDone(bool ok) {
 }
 
 void AnnounceStream::OnDone(const grpc::Status& status) {
+  const std::function<void()> on_change = std::move(on_change_);
   {
     absl::MutexLock lock(&mutex_);
     state_.ended = true;
     state_.status = status;
   }
-  on_change_();
-  std::shared_ptr<AnnounceStream> last = std::move(self_);
+  on_change();  // its owner may have destroyed this by now
 }
 
 }  // namespace sluice::worker

@@ -1,11 +1,11 @@
 // One try to be announced at one router: a `Registry.Announce` call from its start to its end.
 //
 // The call is kept open by a hold until nothing will be written any more, so no write can meet a dead call. gRPC is
-// never called with the mutex held.
+// never called with the mutex held. Whoever made the stream keeps it until state().ended: the last reference to what is
+// gRPC's must not go on one of its threads.
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -15,8 +15,7 @@
 
 namespace sluice::worker {
 
-class AnnounceStream final : public grpc::ClientBidiReactor<v1::Announcement, v1::AnnounceReply>,
-                             public std::enable_shared_from_this<AnnounceStream> {
+class AnnounceStream final : public grpc::ClientBidiReactor<v1::Announcement, v1::AnnounceReply> {
  public:
   struct State {
     bool announced = false;  // the router has answered
@@ -31,7 +30,7 @@ class AnnounceStream final : public grpc::ClientBidiReactor<v1::Announcement, v1
   // `on_change` is called on gRPC's threads after every change of the state.
   explicit AnnounceStream(std::function<void()> on_change) : on_change_(std::move(on_change)) {}
 
-  // Starts the call; from here to its end the stream keeps itself alive.
+  // Starts the call.
   void Begin(v1::Registry::Stub& stub, v1::Announcement first);
 
   // A message that did not get out yet is replaced: only the newest report matters.
@@ -51,7 +50,7 @@ class AnnounceStream final : public grpc::ClientBidiReactor<v1::Announcement, v1
  private:
   void Continue();
 
-  const std::function<void()> on_change_;
+  std::function<void()> on_change_;
   grpc::ClientContext context_;
   v1::Announcement outgoing_;   // of the write under way
   v1::AnnounceReply incoming_;  // of the read under way
@@ -63,7 +62,6 @@ class AnnounceStream final : public grpc::ClientBidiReactor<v1::Announcement, v1
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;   // half-close after `next_`
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;    // nothing is written any more
   bool released_ ABSL_GUARDED_BY(mutex_) = false;  // the hold is gone
-  std::shared_ptr<AnnounceStream> self_;
 };
 
 }  // namespace sluice::worker

@@ -4,7 +4,6 @@
 
 #include "glog/logging.h"
 #include "worker/error_info.h"
-#include "worker/monotonic_clock.h"
 
 namespace sluice::worker {
 namespace {
@@ -55,6 +54,11 @@ void EngineLoop::Enqueue(Command command) {
   mailbox_.push_back(std::move(command));
 }
 
+absl::Duration EngineLoop::TurnAge() const {
+  const int64_t began = turn_began_;
+  return began == 0 ? absl::ZeroDuration() : MonotonicNow() - absl::FromUnixNanos(began);
+}
+
 bool EngineLoop::Stop(const v1::ErrorInfo& error, absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   if (!thread_.joinable()) return true;
@@ -86,6 +90,7 @@ void EngineLoop::Run() {
   }
   CloseAll(error);
   if (!status.ok() && options_.on_engine_error) options_.on_engine_error(status);
+  turn_began_ = 0;
   absl::MutexLock lock(&mutex_);
   ended_ = true;
   mailbox_.clear();
@@ -95,9 +100,11 @@ std::vector<EngineLoop::Command> EngineLoop::WaitForWork() {
   std::vector<Command> taken;
   absl::MutexLock lock(&mutex_);
   if (!core_->has_work() && !WorkIsWaiting()) {
+    turn_began_ = 0;
     mutex_.AwaitWithTimeout(absl::Condition(this, &EngineLoop::WorkIsWaiting), core_->NextTimer() - MonotonicNow());
   }
   taken.swap(mailbox_);
+  BeginTurn();
   return taken;
 }
 

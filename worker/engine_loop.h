@@ -6,6 +6,7 @@
 // The mailbox is bounded by its senders: a stream is told by Consumed how much of it was taken.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -20,6 +21,7 @@
 #include "absl/time/time.h"
 #include "proto/worker.pb.h"
 #include "worker/engine_port.h"
+#include "worker/monotonic_clock.h"
 #include "worker/report_board.h"
 #include "worker/worker_core.h"
 
@@ -59,6 +61,10 @@ class EngineLoop {
 
   void Drain();
 
+  // How long the loop has been busy with one turn (messages and at most one step); zero while it has nothing to do. Any
+  // thread.
+  absl::Duration TurnAge() const;
+
   // Ends every request with `error`, closes the streams, ends the thread. True if the thread ended within `timeout`; a
   // step under way cannot be interrupted.
   bool Stop(const v1::ErrorInfo& error, absl::Duration timeout);
@@ -78,6 +84,7 @@ class EngineLoop {
   void Enqueue(Command command);
   void Run();
   std::vector<Command> WaitForWork() ABSL_LOCKS_EXCLUDED(mutex_);
+  void BeginTurn() { turn_began_ = absl::ToUnixNanos(MonotonicNow()); }
   void Handle(std::vector<Command> commands);
   absl::Status TimedStep();
   void Flush();
@@ -93,6 +100,8 @@ class EngineLoop {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   v1::ErrorInfo stop_error_ ABSL_GUARDED_BY(mutex_);
+
+  std::atomic<int64_t> turn_began_ = 0;  // nanoseconds of the monotonic clock; 0: it waits for work
 
   // Of the engine thread alone.
   WorkerCore* core_ = nullptr;

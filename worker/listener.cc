@@ -18,7 +18,7 @@ constexpr int kLargestMessage = 64 << 20;  // a prompt of a million tokens is ab
 constexpr int kKeepaliveMs = 10000;        // finds a router whose host is gone
 constexpr int kKeepaliveTimeoutMs = 5000;
 
-// gRPC does not say why it cannot listen; a plain socket does.
+// gRPC does not say why it cannot listen; a plain socket does. Empty: it can.
 std::string WhyNot(const std::string& host, int port) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
@@ -26,7 +26,7 @@ std::string WhyNot(const std::string& host, int port) {
   if (const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); error != 0) {
     return gai_strerror(error);
   }
-  std::string why = "the server did not start";
+  std::string why;
   const int fd = socket(found->ai_family, found->ai_socktype, found->ai_protocol);
   const int on = 1;
   if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
@@ -36,7 +36,18 @@ std::string WhyNot(const std::string& host, int port) {
   return why;
 }
 
+absl::Status CannotListen(const std::string& host, int port, const std::string& why) {
+  return absl::UnavailableError(absl::StrCat("cannot listen on ", HostInAddress(host), ":", port, ": ",
+                                             why.empty() ? "the server did not start" : why,
+                                             "; try another --port (0 takes a free one) or --host"));
+}
+
 }  // namespace
+
+absl::Status CheckCanListen(const std::string& host, int port) {
+  const std::string why = WhyNot(host, port);
+  return why.empty() ? absl::OkStatus() : CannotListen(host, port, why);
+}
 
 std::string HostInAddress(const std::string& host) {
   return host.find(':') != std::string::npos && host[0] != '[' ? absl::StrCat("[", host, "]") : host;
@@ -59,9 +70,7 @@ absl::StatusOr<Listening> Listen(const std::string& host, int port, const std::v
   for (grpc::Service* service : services) builder.RegisterService(service);
   listening.server = builder.BuildAndStart();
   if (listening.server == nullptr || listening.port == 0) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", HostInAddress(host), ":", port, ": ",
-                                               WhyNot(host, port),
-                                               "; try another --port (0 takes a free one) or --host"));
+    return CannotListen(host, port, WhyNot(host, port));
   }
   return listening;
 }

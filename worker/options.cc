@@ -83,6 +83,9 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
       ->check(CLI::Range(0, 1 << 30));
   app.add_option("--lease-ms", o.lease_ms, "How long a request outlives a silent router")
       ->check(CLI::Range(100, 3600000));
+  app.add_option("--stuck-after-ms", o.stuck_after_ms,
+                 "How long one step may take before the worker counts as stuck: it then gets no new work")
+      ->check(CLI::Range(100, 3600000));
   if (role.takes_faults) {
     app.add_option("--fault", o.fault,
                    "Faults of the KV transfer, for drills: corrupt=N, lose=N, stall=N, fail=N, by number of the piece, "

@@ -30,6 +30,7 @@ struct WorkerOptions {
   int max_seqs = 64;
   int max_context = 0;  // 0: the model's
   int lease_ms = 10000;
+  int stuck_after_ms = 30000;  // one turn of the engine loop
   std::string log_level = "info";
   std::string fault;  // kvtransfer/fault_channel.h; for drills
 };

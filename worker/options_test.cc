@@ -94,6 +94,8 @@ TEST(Options, TakesEverything) {
                                 "1000",
                                 "--lease-ms",
                                 "500",
+                                "--stuck-after-ms",
+                                "700",
                                 "--log-level",
                                 "error",
                                 "--advertise",
@@ -103,6 +105,7 @@ TEST(Options, TakesEverything) {
   EXPECT_THAT(o.cpus, ElementsAre(0, 1, 2, 7));
   EXPECT_EQ(o.kv_bytes, int64_t{512} << 20);
   EXPECT_EQ(o.compute, "f32");
+  EXPECT_EQ(o.stuck_after_ms, 700);
   EXPECT_EQ(o.advertise, "h");
   EXPECT_EQ(Good({"--model", "m", "--kv-bytes", "2G"}).kv_bytes, int64_t{2} << 30);
   EXPECT_EQ(Good({"--model", "m", "--kv-bytes", "1000"}).kv_bytes, 1000);

@@ -86,7 +86,7 @@ class Registration::Waker {
 struct Registration::Link {
   std::string router;
   std::unique_ptr<v1::Registry::Stub> stub;
-  std::shared_ptr<AnnounceStream> stream;  // null between tries
+  std::unique_ptr<AnnounceStream> stream;  // null between tries
   int failures = 0;                        // tries in a row that were never answered
   absl::Time next_try = absl::InfinitePast();
   absl::Time next_heartbeat = absl::InfinitePast();
@@ -184,7 +184,7 @@ absl::Time Registration::Advance(Link& link, absl::Time now) {
 void Registration::StartTry(Link& link) {
   link.was_announced = link.drained = false;
   link.peer_lists = 0;
-  link.stream = std::make_shared<AnnounceStream>([waker = waker_] { waker->Wake(); });
+  link.stream = std::make_unique<AnnounceStream>([waker = waker_] { waker->Wake(); });
   v1::Announcement first = Heartbeat();
   *first.mutable_info() = options_.info;
   link.stream->Begin(*link.stub, std::move(first));
@@ -219,9 +219,17 @@ void Registration::LeaveAll(std::vector<Link>& links) {
   for (Link& link : links) {
     if (link.stream != nullptr) link.stream->Abort();
   }
-  // An aborted call ends at once; the callbacks need nothing of this object.
-  const absl::Time aborted = MonotonicNow() + absl::Milliseconds(200);
+  // An aborted call ends at once: it needs nobody else, but it does need gRPC's threads. Where these have no time for
+  // it the process is better off with what is left of the call than with a thread that waits, or one that pulls it
+  // away.
+  const absl::Time aborted = MonotonicNow() + absl::Milliseconds(500);
   while (any_open() && MonotonicNow() < aborted) waker_->WaitUntil(aborted);
+  for (Link& link : links) {
+    if (link.stream == nullptr || link.stream->state().ended) continue;
+    LOG(WARNING) << "the call to router " << link.router << " does not end";
+    static_cast<void>(link.stream.release());
+    static_cast<void>(link.stub.release());
+  }
 }
 
 v1::Announcement Registration::Heartbeat() const {

@@ -34,11 +34,17 @@ class ReportBoard {
     if (auto it = pairs_.find(status.decode_incarnation()); it != pairs_.end()) it->second = std::move(status);
   }
 
+  void SetStuck(bool stuck) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    stuck_ = stuck;
+  }
+
   // A copy with its own number.
   v1::WorkerReport Take() ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     v1::WorkerReport report = latest_;
     report.set_sequence(++sequence_);
+    report.set_stuck(stuck_);
     for (const auto& [incarnation, status] : pairs_) *report.add_pairs() = status;
     return report;
   }
@@ -47,6 +53,7 @@ class ReportBoard {
   absl::Mutex mutex_;
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   v1::WorkerReport latest_ ABSL_GUARDED_BY(mutex_);
+  bool stuck_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<uint64_t, v1::PairStatus> pairs_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -77,6 +77,8 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerOp
                                                                   const RoleFactory& make_role,
                                                                   std::function<void()> on_engine_error) {
   if (absl::Status status = Pin(options.cpus); !status.ok()) return status;
+  // Before the seconds that a model takes.
+  if (absl::Status status = CheckCanListen(options.host, options.port); !status.ok()) return status;
   std::unique_ptr<WorkerServer> server(new WorkerServer());
   if (absl::Status status = server->OpenEngine(options); !status.ok()) return status;
   if (absl::Status status = server->MakeRole(options, make_role, std::move(on_engine_error)); !status.ok()) {
@@ -152,9 +154,25 @@ absl::Status WorkerServer::Serve(const WorkerOptions& options) {
   registration.on_peers = [this](std::map<uint64_t, std::string> peers) { role_->SetPeers(std::move(peers)); };
   registration_ = std::make_unique<Registration>(std::move(registration), board_);
   registration_->Start();
+  progress_ = std::make_unique<ProgressWatch>(
+      absl::Milliseconds(options.stuck_after_ms), [this] { return loop_->TurnAge(); },
+      [this](bool stuck) { OnStuck(stuck); });
+  progress_->Start();
   absl::MutexLock lock(&reporting_mutex_);
   reporting_ = true;
   return absl::OkStatus();
+}
+
+// Health is forward progress: the routers hear of it with the next report.
+void WorkerServer::OnStuck(bool stuck) {
+  if (stuck) {
+    LOG(ERROR) << "the engine is stuck in one step; this worker takes no new work until it comes forward";
+  } else {
+    LOG(WARNING) << "the engine comes forward again";
+  }
+  board_.SetStuck(stuck);
+  listening_.server->GetHealthCheckService()->SetServingStatus(!stuck);
+  ReportSoon();
 }
 
 void WorkerServer::ReportSoon() {
@@ -168,6 +186,7 @@ bool WorkerServer::Stop() {
     absl::MutexLock lock(&reporting_mutex_);
     reporting_ = false;
   }
+  progress_->Stop();
   registration_->BeginLeave(kLeaveTimeout);
   listening_.server->GetHealthCheckService()->SetServingStatus(false);
   const bool stopped = loop_->Stop(MakeError(v1::DRAINING_WORKER, "the worker is shutting down"), kStepTimeout);

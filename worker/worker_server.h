@@ -1,9 +1,9 @@
 // A worker, composed: model, backend, engine, engine loop, role, Work service, registration.
 //
-// Start order: open the model -> backend -> engine -> role -> listen -> announce; nothing is announced that does not
-// serve yet. Stop order: say good-bye to the routers, fail what runs with DRAINING_WORKER, close the streams, end the
-// threads. The role's own threads and links are the last to go, when nothing can call them any more; what they still
-// post to the loop is dropped.
+// Start order: look whether the port is free -> open the model -> backend -> engine -> role -> listen -> announce;
+// nothing is announced that does not serve yet. Stop order: say good-bye to the routers, fail what runs with
+// DRAINING_WORKER, close the streams, end the threads. The role's own threads and links are the last to go, when
+// nothing can call them any more; what they still post to the loop is dropped.
 #pragma once
 
 #include <functional>
@@ -20,6 +20,7 @@
 #include "worker/engine_loop.h"
 #include "worker/listener.h"
 #include "worker/options.h"
+#include "worker/progress_watch.h"
 #include "worker/registration.h"
 #include "worker/report_board.h"
 #include "worker/request_table.h"
@@ -51,6 +52,7 @@ class WorkerServer {
                         std::function<void()> on_engine_error);
   absl::Status Serve(const WorkerOptions& options);
   void ReportSoon();
+  void OnStuck(bool stuck);
 
   std::unique_ptr<engine::ModelFile> file_;
   std::unique_ptr<kernels::Backend> backend_;
@@ -71,6 +73,7 @@ class WorkerServer {
   std::unique_ptr<WorkService> service_;
   Listening listening_;
   std::unique_ptr<Registration> registration_;
+  std::unique_ptr<ProgressWatch> progress_;
 };
 
 }  // namespace sluice::worker

@@ -26,16 +26,15 @@ class Hyperparameters {
   const absl::Status& status() const { return status_; }
   std::string Key(std::string_view name) const { return Concat(prefix_, ".", name); }
 
+  bool Has(std::string_view name) const { return file_.Has(Key(name)); }
   int Int(std::string_view name, int max) { return int(Take(file_.GetInt(Key(name), 1, max), int64_t{1})); }
-  int IntOr(std::string_view name, int max, int otherwise) { return file_.Has(Key(name)) ? Int(name, max) : otherwise; }
+  int IntOr(std::string_view name, int max, int otherwise) { return Has(name) ? Int(name, max) : otherwise; }
   double Positive(std::string_view name) {
     const double value = Take(file_.GetFloat(Key(name)), 1.0);
     if (value <= 0) Fail(Concat("key ", Printable(Key(name)), " is ", value, ", not positive"));
     return value;
   }
-  double PositiveOr(std::string_view name, double otherwise) {
-    return file_.Has(Key(name)) ? Positive(name) : otherwise;
-  }
+  double PositiveOr(std::string_view name, double otherwise) { return Has(name) ? Positive(name) : otherwise; }
 
   void Fail(const std::string& message) {
     if (status_.ok()) status_ = absl::InvalidArgumentError(Concat(file_.source(), ": ", message));
@@ -64,7 +63,8 @@ void ReadHeads(Hyperparameters& h, ModelConfig& c) {
   if (c.num_heads % c.num_kv_heads != 0) {
     h.Fail(Concat("has ", c.num_heads, " attention heads, which ", c.num_kv_heads, " key-value heads don't divide"));
   }
-  if (c.hidden % c.num_heads != 0 && c.head_dim == 0) {
+  // Only where the heads' length is left to be worked out must they divide the embedding.
+  if (!h.Has("attention.key_length") && c.hidden % c.num_heads != 0) {
     h.Fail(Concat("has an embedding of ", c.hidden, ", which ", c.num_heads, " heads don't divide"));
   }
   c.head_dim = h.IntOr("attention.key_length", kMaxHeadDim, c.hidden / c.num_heads);

@@ -79,6 +79,8 @@ TEST(Decoder, OddShapes) {
   ExpectNaive({.layers = 1, .heads = 1, .kv_heads = 1, .head_dim = 32, .ffn = 32}, 9, 4, 1);
   ExpectNaive({.layers = 3, .heads = 6, .kv_heads = 2, .head_dim = 16, .ffn = 160, .seed = 5}, 33, 7, 5);
   ExpectNaive({.layers = 1, .heads = 5, .kv_heads = 5, .head_dim = 64, .hidden = 160, .ffn = 224, .seed = 6}, 18, 18, 3);
+  // Heads of their own length, which do not divide the embedding.
+  ExpectNaive({.layers = 2, .heads = 9, .kv_heads = 3, .head_dim = 48, .hidden = 256, .ffn = 224, .seed = 8}, 18, 7, 3);
   ExpectNaive({.layers = 2, .heads = 8, .kv_heads = 1, .head_dim = 80, .hidden = 256, .ffn = 512, .seed = 7}, 70, 64,
               16);
 }
