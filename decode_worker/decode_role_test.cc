@@ -123,6 +123,35 @@ class DecodeRoleTest : public testing::Test {
   worker::WorkerCore core_{{kIncarnation, /*vocab=*/100}, engine_, requests_, role_};
 };
 
+TEST_F(DecodeRoleTest, WhatItsCacheHoldsIsNotDueAndNotTheTransfersToWrite) {
+  engine_.cached_tokens = 32;
+  Post(HandedOver("a", 75, 9));
+  const v1::WorkerEvent event = OnlyEvent();
+  ASSERT_TRUE(event.has_lease_granted());
+  EXPECT_EQ(event.lease_granted().prefix_tokens(), 32);
+  const uint64_t lease = event.lease_granted().lease_id();
+  EXPECT_EQ(inbox_.expected[lease].size(), 5u);
+  EXPECT_EQ(inbox_.first_block[lease], 2);
+  Receiver::End end = Arrived(75);
+  end.bytes -= 2 * int64_t(kLayout.block_bytes_all_layers());
+  end.commit.set_cached_tokens(16);
+  EndKv(lease, end);
+  EXPECT_TRUE(Events()[0].has_committed());
+  v1::Finished finished;
+  while (core_.has_work()) {
+    ASSERT_TRUE(core_.Step(Clock).ok());
+    for (const v1::WorkerEvent& e : Events()) {
+      if (e.has_finished()) finished = e.finished();
+    }
+  }
+  EXPECT_EQ(finished.cached_tokens(), 16) << "what the prefill worker did not compute";
+  EXPECT_EQ(free(), total());
+  // The whole prompt is too much, and fails the request.
+  const uint64_t other = Admit(HandedOver("b", 75, 9));
+  EndKv(other, Arrived(75));
+  EXPECT_TRUE(OnlyEvent().has_failed());
+}
+
 TEST_F(DecodeRoleTest, GoesOnFromTheSecondToken) {
   Post(HandedOver("a", 40, 4));
   const v1::WorkerEvent granted = OnlyEvent();

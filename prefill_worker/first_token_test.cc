@@ -73,7 +73,7 @@ class Worker {
     const worker::StreamId stream = loop_.OpenStream(router_);
     loop_.Post(stream, worker::Hello(kIncarnation));
     for (const v1::RouterMessage& message : messages) loop_.Post(stream, message);
-    loop_.Start(core_);  // takes all of it at once
+    loop_.Start(core_, engine_);  // takes all of it at once
     ASSERT_TRUE(said_.handed_over.WaitForNotificationWithTimeout(kLong));
   }
   void Stop() { ASSERT_TRUE(loop_.Stop(worker::MakeError(v1::DRAINING_WORKER, "stopping"), kLong)); }

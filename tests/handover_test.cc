@@ -82,7 +82,7 @@ class Node {
     auto listening = worker::Listen("127.0.0.1", 0, services);
     CHECK(listening.ok()) << listening.status();
     listening_ = *std::move(listening);
-    loop_.Start(*core_);
+    loop_.Start(*core_, port_);
     router_ = std::make_unique<TestRouter>(port());
     router_->Send(worker::Hello(incarnation));
   }

@@ -1,5 +1,7 @@
 #include "worker/engine_loop.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "glog/logging.h"
@@ -19,8 +21,9 @@ EngineLoop::~EngineLoop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void EngineLoop::Start(WorkerCore& core) {
+void EngineLoop::Start(WorkerCore& core, EnginePort& engine) {
   core_ = &core;
+  steps_ = std::make_unique<StepThread>(engine, [this] { OnStepDone(); });
   board_.Publish(core_->Report());
   thread_ = std::thread([this] { Run(); });
 }
@@ -55,8 +58,15 @@ void EngineLoop::Enqueue(Command command) {
 }
 
 absl::Duration EngineLoop::TurnAge() const {
+  const absl::Time now = MonotonicNow();
   const int64_t began = turn_began_;
-  return began == 0 ? absl::ZeroDuration() : MonotonicNow() - absl::FromUnixNanos(began);
+  const absl::Duration turn = began == 0 ? absl::ZeroDuration() : now - absl::FromUnixNanos(began);
+  return std::max({turn, now - steps_->running_since(), absl::ZeroDuration()});
+}
+
+void EngineLoop::OnStepDone() {
+  absl::MutexLock lock(&mutex_);
+  step_done_ = true;
 }
 
 bool EngineLoop::Stop(const v1::ErrorInfo& error, absl::Duration timeout) {
@@ -67,21 +77,21 @@ bool EngineLoop::Stop(const v1::ErrorInfo& error, absl::Duration timeout) {
   return mutex_.AwaitWithTimeout(absl::Condition(&ended_), timeout);
 }
 
+// Tokens first, then answers, then the next step: nothing of a turn waits for it.
 void EngineLoop::Run() {
   absl::Status status = absl::OkStatus();
-  while (status.ok()) {
-    Handle(WaitForWork());
+  for (;;) {
+    std::vector<Command> commands = WaitForWork();
+    status = CommitDone();
+    if (!status.ok()) break;
+    Handle(std::move(commands));
     core_->Tick(MonotonicNow());
-    Flush();  // answers do not wait for the step
+    Flush();
     {
       absl::MutexLock lock(&mutex_);
       if (stopping_) break;
     }
-    if (!core_->has_work()) continue;
-    status = TimedStep();
-    if (!status.ok()) break;
-    Flush();
-    core_->AfterStep();
+    PlanAhead();
   }
   v1::ErrorInfo error = MakeError(v1::INTERNAL_ERROR, std::string(status.message()));
   if (status.ok()) {
@@ -90,6 +100,7 @@ void EngineLoop::Run() {
   }
   CloseAll(error);
   if (!status.ok() && options_.on_engine_error) options_.on_engine_error(status);
+  steps_->Stop();
   turn_began_ = 0;
   absl::MutexLock lock(&mutex_);
   ended_ = true;
@@ -99,13 +110,37 @@ void EngineLoop::Run() {
 std::vector<EngineLoop::Command> EngineLoop::WaitForWork() {
   std::vector<Command> taken;
   absl::MutexLock lock(&mutex_);
-  if (!core_->has_work() && !WorkIsWaiting()) {
+  if (!WorkIsWaiting()) {
     turn_began_ = 0;
     mutex_.AwaitWithTimeout(absl::Condition(this, &EngineLoop::WorkIsWaiting), core_->NextTimer() - MonotonicNow());
   }
+  step_done_ = false;
   taken.swap(mailbox_);
   BeginTurn();
   return taken;
+}
+
+absl::Status EngineLoop::CommitDone() {
+  while (std::optional<StepThread::Done> done = steps_->Take()) {
+    if (!done->status.ok()) return done->status;
+    --under_way_;
+    const double ms = absl::ToDoubleMilliseconds(done->took);
+    step_ms_ = step_ms_ == 0 ? ms : step_ms_ + kStepAverageWeight * (ms - step_ms_);
+    core_->CommitStep(std::move(done->work), done->at);
+    Flush();
+    core_->AfterStep();
+  }
+  return absl::OkStatus();
+}
+
+// Where nothing can be planned now, something has to happen first: a message, a timer, or the end of a step.
+void EngineLoop::PlanAhead() {
+  while (under_way_ < options_.steps_ahead) {
+    std::unique_ptr<engine::StepWork> step = core_->BeginStep();
+    if (step == nullptr) return;
+    ++under_way_;
+    steps_->Submit(std::move(step));
+  }
 }
 
 void EngineLoop::Handle(std::vector<Command> commands) {
@@ -129,14 +164,6 @@ void EngineLoop::Handle(std::vector<Command> commands) {
   for (const auto& [stream, count] : consumed) {
     if (auto it = sinks_.find(stream); it != sinks_.end()) it->second->Consumed(count);
   }
-}
-
-absl::Status EngineLoop::TimedStep() {
-  const absl::Time begin = MonotonicNow();
-  absl::Status status = core_->Step(MonotonicNow);
-  const double ms = absl::ToDoubleMilliseconds(MonotonicNow() - begin);
-  step_ms_ = step_ms_ == 0 ? ms : step_ms_ + kStepAverageWeight * (ms - step_ms_);
-  return status;
 }
 
 void EngineLoop::Flush() {

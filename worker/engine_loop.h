@@ -1,7 +1,11 @@
-// The one engine thread of a worker: takes what the streams brought, lets the core answer it, steps the engine, hands
-// the events to the streams. Everybody else only posts; no call here waits for a step.
+// The one engine thread of a worker: takes what the streams brought, lets the core answer it, plans and commits the
+// engine's steps, hands the events to the streams. Steps execute in a thread of their own (step_thread.h), so a message
+// never waits for one; everybody else only posts.
 //
-//   streams --Post--> mailbox --> core --> engine step --> core --> StreamSink::Send --> Role::AfterStep
+//   streams --Post--> mailbox --> core --> plan --> StepThread --> commit --> core --> StreamSink::Send --> AfterStep
+//
+// How far it plans ahead: a device wants its next step at once (2); where planning costs nothing beside a step, the CPU, a
+// step that is planned later sees more of what has arrived (1).
 //
 // The mailbox is bounded by its senders: a stream is told by Consumed how much of it was taken.
 #pragma once
@@ -23,6 +27,7 @@
 #include "worker/engine_port.h"
 #include "worker/monotonic_clock.h"
 #include "worker/report_board.h"
+#include "worker/step_thread.h"
 #include "worker/worker_core.h"
 
 namespace sluice::worker {
@@ -39,6 +44,7 @@ class StreamSink {
 struct EngineLoopOptions {
   // Called on the engine thread when the engine failed; the loop is over then.
   std::function<void(const absl::Status&)> on_engine_error;
+  int steps_ahead = 1;  // steps that are planned and not committed, at most Engine::kMaxStepsUnderWay
 };
 
 class EngineLoop {
@@ -47,26 +53,26 @@ class EngineLoop {
   EngineLoop(const EngineLoopOptions& options, ReportBoard& board);
   ~EngineLoop();  // stops and joins
 
-  // From here to the end of Stop the core is used by the loop's thread only. Before it everything that is posted waits.
-  void Start(WorkerCore& core);
+  // From here to the end of Stop the core is used by the loop's thread only, and `engine`, the core's, by it and its
+  // step thread. Before it everything that is posted waits.
+  void Start(WorkerCore& core, EnginePort& engine);
 
   // The loop keeps the sink until EndStream. One EndStream a stream, and nothing of it afterwards.
   StreamId OpenStream(std::shared_ptr<StreamSink> sink);
   void Post(StreamId stream, v1::RouterMessage message);
   void EndStream(StreamId stream);
 
-  // Runs `task` on the engine thread, between steps, in order with everything else; `posted` is when it was posted.
+  // Runs `task` on the engine thread, in order with everything else; `posted` is when it was posted.
   // Dropped once the loop is over. Any thread.
   void PostTask(std::function<void(absl::Time posted)> task);
 
   void Drain();
 
-  // How long the loop has been busy with one turn (messages and at most one step); zero while it has nothing to do. Any
-  // thread.
+  // How long the loop has been busy with one turn, or with one step; zero while it has nothing to do. Any thread.
   absl::Duration TurnAge() const;
 
-  // Ends every request with `error`, closes the streams, ends the thread. True if the thread ended within `timeout`; a
-  // step under way cannot be interrupted.
+  // Ends every request with `error`, closes the streams, ends the threads. True if they ended within `timeout`; a step
+  // under way cannot be interrupted.
   bool Stop(const v1::ErrorInfo& error, absl::Duration timeout);
 
  private:
@@ -86,10 +92,14 @@ class EngineLoop {
   std::vector<Command> WaitForWork() ABSL_LOCKS_EXCLUDED(mutex_);
   void BeginTurn() { turn_began_ = absl::ToUnixNanos(MonotonicNow()); }
   void Handle(std::vector<Command> commands);
-  absl::Status TimedStep();
+  absl::Status CommitDone();
+  void PlanAhead();
+  void OnStepDone();
   void Flush();
   void CloseAll(const v1::ErrorInfo& error);
-  bool WorkIsWaiting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !mailbox_.empty(); }
+  bool WorkIsWaiting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || step_done_ || !mailbox_.empty();
+  }
 
   const EngineLoopOptions options_;
   ReportBoard& board_;
@@ -98,6 +108,7 @@ class EngineLoop {
   std::vector<Command> mailbox_ ABSL_GUARDED_BY(mutex_);
   StreamId next_stream_ ABSL_GUARDED_BY(mutex_) = 1;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool step_done_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   v1::ErrorInfo stop_error_ ABSL_GUARDED_BY(mutex_);
 
@@ -107,7 +118,9 @@ class EngineLoop {
   WorkerCore* core_ = nullptr;
   std::unordered_map<StreamId, std::shared_ptr<StreamSink>> sinks_;
   double step_ms_ = 0;  // moving average
+  int under_way_ = 0;   // steps that were planned and not committed
 
+  std::unique_ptr<StepThread> steps_;
   std::thread thread_;
 };
 

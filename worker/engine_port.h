@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -22,7 +23,10 @@ class EnginePort {
   virtual int CachedTokensOf(uint64_t id) const = 0;
   virtual std::vector<int32_t> BlocksOf(uint64_t id) const = 0;
   virtual bool has_work() const = 0;
-  virtual absl::StatusOr<std::vector<engine::TokenOutput>> Step() = 0;
+  // Execute alone may be called in another thread than the rest.
+  virtual std::unique_ptr<engine::StepWork> Begin() = 0;
+  virtual absl::Status Execute(engine::StepWork& step) = 0;
+  virtual std::vector<engine::TokenOutput> Commit(std::unique_ptr<engine::StepWork> step) = 0;
   virtual const std::vector<engine::SequenceProgress>& progress() const = 0;
   virtual engine::EngineStats stats() const = 0;
 };
@@ -40,7 +44,11 @@ class LocalEngine final : public EnginePort {
   int CachedTokensOf(uint64_t id) const override { return engine_.CachedTokensOf(id); }
   std::vector<int32_t> BlocksOf(uint64_t id) const override { return engine_.BlocksOf(id); }
   bool has_work() const override { return engine_.has_work(); }
-  absl::StatusOr<std::vector<engine::TokenOutput>> Step() override { return engine_.Step(); }
+  std::unique_ptr<engine::StepWork> Begin() override { return engine_.Begin(); }
+  absl::Status Execute(engine::StepWork& step) override { return engine_.Execute(step); }
+  std::vector<engine::TokenOutput> Commit(std::unique_ptr<engine::StepWork> step) override {
+    return engine_.Commit(std::move(step));
+  }
   const std::vector<engine::SequenceProgress>& progress() const override { return engine_.progress(); }
   engine::EngineStats stats() const override { return engine_.stats(); }
 

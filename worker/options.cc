@@ -81,6 +81,12 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
   app.add_option("--max-seqs", o.max_seqs, "Most sequences in one step")->check(CLI::Range(1, 1 << 16));
   app.add_option("--max-context", o.max_context, "Most tokens of prompt and answer; 0: what the model was trained for")
       ->check(CLI::Range(0, 1 << 30));
+  app.add_flag("--prefix-cache,!--no-prefix-cache", o.prefix_cache,
+               "Keep the KV of finished requests for prompts that begin alike (the default), or don't");
+  app.add_option("--drafts", o.drafts,
+                 "Most tokens of an answer that are guessed ahead from its own text and checked in one step; 0: none. It "
+                 "never changes an answer, and pauses where it does not pay")
+      ->check(CLI::Range(0, 64));
   app.add_option("--lease-ms", o.lease_ms, "How long a request outlives a silent router")
       ->check(CLI::Range(100, 3600000));
   app.add_option("--stuck-after-ms", o.stuck_after_ms,

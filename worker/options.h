@@ -29,6 +29,8 @@ struct WorkerOptions {
   int max_step_tokens = 128;
   int max_seqs = 64;
   int max_context = 0;  // 0: the model's
+  bool prefix_cache = true;
+  int drafts = 0;  // per sequence and step, by prompt lookup
   int lease_ms = 10000;
   int stuck_after_ms = 30000;  // one turn of the engine loop
   std::string log_level = "info";

@@ -54,12 +54,19 @@ class HangingEngine final : public EnginePort {
   absl::Status Add(engine::EngineRequest request) override { return inner_.Add(std::move(request)); }
   bool Cancel(uint64_t id) override { return inner_.Cancel(id); }
   bool Park(uint64_t id) override { return inner_.Park(id); }
-  absl::Status Activate(uint64_t id, int32_t token) override { return inner_.Activate(id, token); }
+  absl::Status Activate(uint64_t id, std::span<const engine::FirstToken> firsts) override {
+    return inner_.Activate(id, firsts);
+  }
+  int CachedTokensOf(uint64_t id) const override { return inner_.CachedTokensOf(id); }
   std::vector<int32_t> BlocksOf(uint64_t id) const override { return inner_.BlocksOf(id); }
   bool has_work() const override { return inner_.has_work(); }
-  absl::StatusOr<std::vector<engine::TokenOutput>> Step() override {
+  std::unique_ptr<engine::StepWork> Begin() override { return inner_.Begin(); }
+  absl::Status Execute(engine::StepWork& step) override {
     while (hang) absl::SleepFor(absl::Milliseconds(1));
-    return inner_.Step();
+    return inner_.Execute(step);
+  }
+  std::vector<engine::TokenOutput> Commit(std::unique_ptr<engine::StepWork> step) override {
+    return inner_.Commit(std::move(step));
   }
   const std::vector<engine::SequenceProgress>& progress() const override { return inner_.progress(); }
   engine::EngineStats stats() const override { return inner_.stats(); }
@@ -77,7 +84,7 @@ TEST(ProgressWatch, AnEngineThatHangsIsStuckAndAnIdleOneIsNot) {
   WorkerCore core({/*incarnation=*/7, /*vocab=*/100}, engine, requests, role);
   ReportBoard board;
   EngineLoop loop({}, board);
-  loop.Start(core);
+  loop.Start(core, engine);
   ProgressWatch watch(
       kLimit, [&] { return loop.TurnAge(); }, [&](bool stuck) { board.SetStuck(stuck); });
   watch.Start();

@@ -45,7 +45,7 @@ class TestWorker {
     auto listening = Listen("127.0.0.1", 0, {&service_});
     CHECK(listening.ok()) << listening.status();
     listening_ = *std::move(listening);
-    loop_.Start(core_);
+    loop_.Start(core_, engine_);
   }
   ~TestWorker() {
     Stop();

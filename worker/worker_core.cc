@@ -155,10 +155,16 @@ void WorkerCore::Tick(absl::Time now) {
 }
 
 absl::Status WorkerCore::Step(const std::function<absl::Time()>& clock) {
-  absl::StatusOr<std::vector<engine::TokenOutput>> outputs = engine_.Step();
-  if (!outputs.ok()) return outputs.status();
-  role_.OnStep(*outputs, engine_.progress(), clock());
+  std::unique_ptr<engine::StepWork> step = engine_.Begin();
+  if (step == nullptr) return absl::OkStatus();
+  if (absl::Status status = engine_.Execute(*step); !status.ok()) return status;
+  CommitStep(std::move(step), clock());
   return absl::OkStatus();
+}
+
+void WorkerCore::CommitStep(std::unique_ptr<engine::StepWork> step, absl::Time now) {
+  const std::vector<engine::TokenOutput> outputs = engine_.Commit(std::move(step));
+  role_.OnStep(outputs, engine_.progress(), now);
 }
 
 void WorkerCore::FailAll(const v1::ErrorInfo& error) {

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -49,8 +50,13 @@ class WorkerCore {
   // Ends what has run out of time. Call it after the messages received until `now`.
   void Tick(absl::Time now);
 
-  // Runs one engine step; `clock` is read once, at its end. An error is the engine's end. AfterStep follows once what
-  // the step brought is on its way (TakeOutgoing).
+  // Plans an engine step; null when nothing can be computed now. The step is executed elsewhere (EnginePort::Execute);
+  // messages may be handled meanwhile.
+  std::unique_ptr<engine::StepWork> BeginStep() { return engine_.Begin(); }
+
+  // What an executed step brought; `now` is its end. AfterStep follows once that is on its way (TakeOutgoing).
+  void CommitStep(std::unique_ptr<engine::StepWork> step, absl::Time now);
+  // All of it at once; `clock` is read once, at the end. An error is the engine's end.
   absl::Status Step(const std::function<absl::Time()>& clock);
   void AfterStep() { role_.AfterStep(); }
 

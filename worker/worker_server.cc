@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "engine/speculation/prompt_lookup_drafter.h"
 #include "glog/logging.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -68,6 +69,15 @@ engine::EngineOptions ToEngineOptions(const WorkerOptions& options) {
   to.max_context = options.max_context;
   to.scheduler.max_step_tokens = options.max_step_tokens;
   to.scheduler.max_step_seqs = options.max_seqs;
+  to.prefix_caching = options.prefix_cache;
+  to.seconds = [] { return absl::ToDoubleSeconds(absl::Nanoseconds(absl::GetCurrentTimeNanos())); };
+  if (options.drafts > 0) {
+    to.scheduler.max_drafts = options.drafts;
+    to.scheduler.max_step_logits = 2 * options.max_seqs;
+    to.new_drafter = [most = options.drafts] {
+      return std::make_unique<engine::PromptLookupDrafter>(engine::PromptLookupOptions{.max_drafts = most});
+    };
+  }
   return to;
 }
 
@@ -144,7 +154,7 @@ absl::Status WorkerServer::Serve(const WorkerOptions& options) {
   info_.mutable_work()->set_host(options.advertise.empty() ? options.host : options.advertise);
   info_.mutable_work()->set_port(listening_.port);
   *info_.mutable_ranks(0)->mutable_control() = info_.work();
-  loop_->Start(*core_);
+  loop_->Start(*core_, *port_);
   listening_.server->GetHealthCheckService()->SetServingStatus(kHealthName, true);
 
   RegistrationOptions registration;

@@ -14,7 +14,7 @@ class Committer {
   void Apply(const Chunk& c, const SampleResult& result) {
     Sequence& s = *c.sequence;
     if (c.samples) s.pending -= 1;
-    if (s.removed) return;
+    if (s.removed || s.parked) return;
     const bool kept = c.recomputes == s.recomputes;  // else its blocks were taken away meanwhile
     if (kept) Advance(s, c);
     AddScores(s, c, result);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -91,9 +92,17 @@ class ScriptedEngine final : public EnginePort {
     return std::any_of(live_.begin(), live_.end(), [](const auto& live) { return live.second.scheduled; });
   }
 
-  absl::StatusOr<std::vector<engine::TokenOutput>> Step() override {
+  std::unique_ptr<engine::StepWork> Begin() override {
+    return has_work() ? std::make_unique<engine::StepWork>() : nullptr;
+  }
+
+  absl::Status Execute(engine::StepWork&) override {
     if (fail_next_step) return absl::InternalError("the device fell off");
     absl::SleepFor(options_.step_time);
+    return absl::OkStatus();
+  }
+
+  std::vector<engine::TokenOutput> Commit(std::unique_ptr<engine::StepWork>) override {
     ++steps_;
     std::vector<engine::TokenOutput> outputs;
     progress_.clear();
