@@ -24,9 +24,14 @@ FREE_WITHIN, ERROR_WITHIN = 2, 1  # seconds, promised
 LEASE = 3
 SILENCE = 5  # of a pair, until it is given up
 BLOCKS = 160
-LONG_PROMPT = [500 + i % 1000 for i in range(2000)]
+LONG = 2000
 FLAGS = ["--threads", 1, "--kv-blocks", BLOCKS, "--lease-ms", LEASE * 1000]
 UNAVAILABLE, ABORTED, DATA_LOSS = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED, grpc.StatusCode.DATA_LOSS
+
+
+def fresh(length):
+    """A prompt that nobody has seen: no prefix of it is cached anywhere."""
+    return [random.randrange(500, 40000) for _ in range(length)]
 
 
 def requests():
@@ -106,19 +111,19 @@ class EveryStateTest(Faults):
         """D is full: the request waits at the router."""
         self.fillers = [Background(self.client, "Count:", max_tokens=1200, ignore_eos=True) for _ in range(2)]
         wait_until(lambda: all(len(f.answer.token_ids) > 2 for f in self.fillers), 20, self.client.state)
-        call = Background(self.client, LONG_PROMPT, max_tokens=4, ignore_eos=True)
+        call = Background(self.client, fresh(LONG), max_tokens=4, ignore_eos=True)
         wait_until(lambda: self.client.state().queued == 1, 5, self.client.state)
         return call
 
     def prefilling_early(self):
-        call = Background(self.client, LONG_PROMPT, max_tokens=50, ignore_eos=True)
+        call = Background(self.client, fresh(LONG), max_tokens=50, ignore_eos=True)
         wait_until(lambda: self.free_of("decode") < BLOCKS, 10, self.client.state)
         return call
 
     def prefilling_with_pieces_flowing(self):
         decode = self.cluster.of_role("decode")[0]
         before = decode.text().count("has landed")
-        call = Background(self.client, LONG_PROMPT, max_tokens=50, ignore_eos=True)
+        call = Background(self.client, fresh(LONG), max_tokens=50, ignore_eos=True)
         wait_until(lambda: decode.text().count("has landed") >= before + 4, 20, "four pieces at the decode worker")
         self.assertEqual(call.answer.token_ids, [])
         return call
@@ -130,7 +135,7 @@ class EveryStateTest(Faults):
         call = Background(self.client, prompt, **{**fields, "max_tokens": 50})
         prefill = self.cluster.of_role("prefill")[0]
         wait_until(lambda: call.answer.token_ids, 10, "the first token")
-        self.assertIn("injected fault: losing", prefill.text())
+        wait_until(lambda: "injected fault: losing" in prefill.text(), 10, prefill.text)
         self.assertEqual(call.answer.token_ids, self.alone[0].token_ids[:1])
         self.assertIsNone(call.error)
         return call
@@ -182,7 +187,7 @@ class EveryStateTest(Faults):
 
     def test_the_client_goes_while_prefills_queue(self):
         """Behind another one at P: a cancel does not wait for the other's prompt."""
-        first, second = (Background(self.client, [i, *LONG_PROMPT[:900]], max_tokens=4, ignore_eos=True) for i in (5, 6))
+        first, second = (Background(self.client, fresh(900), max_tokens=4, ignore_eos=True) for _ in range(2))
         wait_until(lambda: self.client.state().running + self.client.state().queued == 2, 10, self.client.state)
         time.sleep(0.5)
         first.cancel()
@@ -316,7 +321,7 @@ class TransferFaultsTest(Faults):
         """The whole process, as on a machine that swaps; it comes back later."""
         self.start(decode=1, prefill=1)
         decode, prefill = self.cluster.of_role("decode")[0], self.cluster.of_role("prefill")[0]
-        call = Background(self.client, LONG_PROMPT, max_tokens=50, ignore_eos=True)
+        call = Background(self.client, fresh(LONG), max_tokens=50, ignore_eos=True)
         before = decode.text().count("has landed")
         wait_until(lambda: decode.text().count("has landed") >= before + 3, 20, "three pieces at the decode worker")
         prefill.process.send_signal(signal.SIGSTOP)
