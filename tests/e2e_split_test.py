@@ -79,7 +79,9 @@ class SplitTest(unittest.TestCase):
         self.assertEqual(answer.top, want.top, name)
         self.assertEqual(answer.text, want.text, name)
         self.assertEqual(answer.finish_reason, want.finish_reason, name)
-        self.assertEqual(str(answer.usage), str(want.usage), name)
+        # How much was cached is a matter of who asked what before.
+        for field in ("prompt_tokens", "completion_tokens"):
+            self.assertEqual(getattr(answer.usage, field), getattr(want.usage, field), name)
         return answer
 
     def check_roles(self, cluster, answer, max_tokens, name):
