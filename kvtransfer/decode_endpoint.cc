@@ -1,5 +1,6 @@
 #include "kvtransfer/decode_endpoint.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -20,7 +21,7 @@ constexpr absl::Duration kTick = absl::Milliseconds(50);
 DecodeEndpoint::DecodeEndpoint(Options options, OnEnd on_end)
     : options_(std::move(options)),
       on_end_(std::move(on_end)),
-      thread_(std::make_shared<SerialThread>(kTick, [this] { Tick(); })),
+      thread_(std::make_shared<SerialThread>(kTick, [this](absl::Time now) { Tick(now); })),
       service_([this](std::shared_ptr<ReceiverLink> link) { return Accept(std::move(link)); }) {}
 
 DecodeEndpoint::~DecodeEndpoint() {
@@ -34,20 +35,25 @@ LinkHandler<v1::SenderMessage> DecodeEndpoint::Accept(std::shared_ptr<ReceiverLi
   const uint64_t id = next_link_.fetch_add(1);
   return {[this, thread = thread_, id, link](v1::SenderMessage message) {
             // Stamped here: the thread may be busy with pieces.
-            thread->Post(
-                [this, id, link, m = std::move(message), received = absl::Now()] { OnMessage(id, link, m, received); });
+            thread->Post([this, id, link, m = std::move(message), received = absl::Now(), heard = thread->Now()] {
+              OnMessage(id, link, m, received, heard);
+            });
           },
           [this, thread = thread_, id](const absl::Status&) { thread->Post([this, id] { OnLinkEnd(id); }); }};
 }
 
 void DecodeEndpoint::OnMessage(uint64_t link_id, const std::shared_ptr<ReceiverLink>& link,
-                               const v1::SenderMessage& message, absl::Time received) {
+                               const v1::SenderMessage& message, absl::Time received, absl::Time heard) {
   const auto known = pair_of_link_.find(link_id);
   if (known == pair_of_link_.end()) return OnHello(link_id, link, message);
   if (known->second == 0) return;  // it crossed the end of the pair
   Pair& pair = pairs_.at(known->second);
-  pair.last_heard = absl::Now();
-  pair.machine->OnMessage(message, received);
+  pair.last_heard = thread_->Now();
+  if (message.has_commit()) {
+    const auto lease = leases_.find(message.commit().lease_id());
+    if (lease != leases_.end()) lease->second.committed = received;
+  }
+  pair.machine->OnMessage(message, heard);
   CarryOut(known->second, pair);
 }
 
@@ -110,7 +116,7 @@ void DecodeEndpoint::OnHello(uint64_t link_id, const std::shared_ptr<ReceiverLin
   pair.link = link;
   pair.machine = std::make_unique<Receiver>(epoch, options_.receiver);
   pair.channel = std::move(shm.channel);
-  pair.last_heard = pair.last_ping = absl::Now();
+  pair.last_heard = pair.last_ping = thread_->Now();
   hello.set_receiver_tp(1);
   hello.set_channel("shm");
   hello.set_channel_endpoint(shm.endpoint);
@@ -129,7 +135,7 @@ void DecodeEndpoint::OnLinkEnd(uint64_t link_id) {
 void DecodeEndpoint::OnArrival(uint64_t prefill_incarnation, uint64_t epoch, uint64_t sequence) {
   const auto it = pairs_.find(prefill_incarnation);
   if (it == pairs_.end() || it->second.epoch != epoch) return;
-  it->second.last_heard = absl::Now();
+  it->second.last_heard = thread_->Now();
   it->second.machine->Arrived(sequence, it->second.last_heard);
   CarryOut(prefill_incarnation, it->second);
 }
@@ -160,7 +166,7 @@ void DecodeEndpoint::Expect(uint64_t lease_id, uint64_t prefill_incarnation, v1:
           if (absl::Status s = ValidatePiece(piece, options_.kv, num_blocks, first_block); !s.ok()) return s;
           return int64_t(PieceBytes(piece, options_.kv.layout));
         },
-        absl::Now());
+        thread_->Now());
     CarryOut(prefill_incarnation, it->second);
   });
 }
@@ -171,7 +177,7 @@ void DecodeEndpoint::Forget(uint64_t lease_id, absl::Status why) {
     if (lease == leases_.end()) return;
     const auto it = pairs_.find(lease->second.prefill_incarnation);
     if (it == pairs_.end()) return EndNow(lease_id, why);
-    it->second.machine->Forget(lease_id, why, absl::Now());
+    it->second.machine->Forget(lease_id, why, thread_->Now());
     CarryOut(it->first, it->second);
   });
 }
@@ -192,8 +198,10 @@ void DecodeEndpoint::CarryOut(uint64_t prefill_incarnation, Pair& pair) {
     }
     for (v1::ReceiverMessage& message : outbox.messages) pair.link->Send(std::move(message));
     for (const Receiver::Scatter& scatter : outbox.scatters) Scatter(pair, scatter);
-    for (const Receiver::End& end : outbox.ends) {
+    for (Receiver::End& end : outbox.ends) {
+      const Lease lease = leases_.at(end.lease_id);
       leases_.erase(end.lease_id);
+      if (end.status.ok()) end.exposed = std::max(absl::ZeroDuration(), lease.landed - lease.committed);
       on_end_(end);
     }
   }
@@ -208,10 +216,12 @@ void DecodeEndpoint::Scatter(Pair& pair, const Receiver::Scatter& scatter) {
     status = absl::DataLossError(absl::StrFormat("a KV piece of lease %d has the wrong checksum", scatter.lease_id));
     LOG(ERROR) << status.message();
   } else {
-    ScatterPiece(scatter.piece, options_.kv, leases_.at(scatter.lease_id).blocks, *view);
+    Lease& lease = leases_.at(scatter.lease_id);
+    ScatterPiece(scatter.piece, options_.kv, lease.blocks, *view);
+    lease.landed = absl::Now();
     VLOG(2) << "KV piece " << scatter.sequence << " of lease " << scatter.lease_id << " has landed";
   }
-  pair.machine->Scattered(scatter.sequence, status, absl::Now());
+  pair.machine->Scattered(scatter.sequence, status, thread_->Now());
 }
 
 void DecodeEndpoint::EndNow(uint64_t lease_id, const absl::Status& why) {
@@ -222,8 +232,7 @@ void DecodeEndpoint::EndNow(uint64_t lease_id, const absl::Status& why) {
   on_end_(end);
 }
 
-void DecodeEndpoint::Tick() {
-  const absl::Time now = absl::Now();
+void DecodeEndpoint::Tick(absl::Time now) {
   std::vector<std::pair<uint64_t, absl::Status>> broken;
   for (auto& [incarnation, pair] : pairs_) {
     if (now - pair.last_heard > options_.silence_limit) {

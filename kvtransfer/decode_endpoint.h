@@ -35,7 +35,7 @@ class DecodeEndpoint {
     HostKv kv;
     Receiver::Options receiver;  // window and max_piece_bytes are also the channel's
     absl::Duration ping_interval = absl::Seconds(1);
-    absl::Duration silence_limit = absl::Seconds(5);
+    absl::Duration silence_limit = absl::Seconds(10);
   };
 
   // on_end.status is OK when everything that the Commit named has landed with the right checksum.
@@ -68,11 +68,13 @@ class DecodeEndpoint {
   struct Lease {
     uint64_t prefill_incarnation = 0;
     std::vector<int32_t> blocks;
+    absl::Time committed = absl::InfiniteFuture();  // when the Commit was received
+    absl::Time landed = absl::InfinitePast();       // when the last piece had
   };
 
   LinkHandler<v1::SenderMessage> Accept(std::shared_ptr<ReceiverLink> link);
   void OnMessage(uint64_t link_id, const std::shared_ptr<ReceiverLink>& link, const v1::SenderMessage& message,
-                 absl::Time received);
+                 absl::Time received, absl::Time heard);
   void OnLinkEnd(uint64_t link_id);
   void OnHello(uint64_t link_id, const std::shared_ptr<ReceiverLink>& link, const v1::SenderMessage& message);
   absl::Status CheckHello(const v1::SenderMessage& message) const;
@@ -81,7 +83,7 @@ class DecodeEndpoint {
   void CarryOut(uint64_t prefill_incarnation, Pair& pair);
   void Scatter(Pair& pair, const Receiver::Scatter& scatter);
   void EndNow(uint64_t lease_id, const absl::Status& why);
-  void Tick();
+  void Tick(absl::Time now);
 
   const Options options_;
   const OnEnd on_end_;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
@@ -199,7 +200,68 @@ TEST(Endpoints, BytesArriveAndBothSidesHearOfIt) {
   EXPECT_EQ(end.commit.computed_tokens(), 42);
   EXPECT_EQ(end.bytes, int64_t(13 * kLayout.block_bytes_all_layers()));
   EXPECT_EQ(p.progress.Get({100, 42}), end.bytes);
+  EXPECT_GE(end.exposed, absl::ZeroDuration());
+  EXPECT_LT(end.exposed, kLong);
   ExpectSame(p.pool, from, d.pool, to);
+}
+
+TEST(Endpoints, ExposedTimeIsFromTheCommitToTheLastPiece) {
+  Decode d(100);
+  Prefill p(1);
+  p.endpoint->SetPeers({{100, d.address()}});
+  ASSERT_TRUE(p.WaitUp(d));
+  v1::RequestKey key;
+  key.set_request_id("r");
+  const auto blocks = Blocks(3, 13, 5);
+  const auto transfer = [&](uint64_t lease, bool pieces_first) {
+    d.endpoint->Expect(lease, 1, key, blocks);
+    p.endpoint->Open({100, lease}, key, blocks);
+    p.endpoint->AddBlocks({100, lease}, 0, 13);
+    const int64_t all = int64_t(13 * kLayout.block_bytes_all_layers());
+    if (pieces_first) {
+      EXPECT_TRUE(p.progress.WaitUntil({100, lease}, [&](int64_t bytes) { return bytes == all; }));
+    }
+    p.endpoint->Commit({100, lease}, {});
+    return d.ends.Get(lease);
+  };
+  const Receiver::End before = transfer(1, true), after = transfer(2, false);
+  EXPECT_TRUE(before.status.ok() && after.status.ok());
+  EXPECT_EQ(before.exposed, absl::ZeroDuration()) << "everything was there before the Commit";
+  EXPECT_GT(after.exposed, absl::ZeroDuration());
+}
+
+// A thread that stood still blames nobody: its clock stands still too, and no tick comes before what waited.
+TEST(SerialThread, AStallIsLeftOutOfItsClock) {
+  absl::Mutex mutex;
+  std::vector<std::string> order;
+  const auto add = [&](const char* what) {
+    absl::MutexLock lock(&mutex);
+    if (order.size() < 3) order.push_back(what);
+  };
+  bool stalled = false;
+  SerialThread thread(absl::Milliseconds(10), [&](absl::Time) {
+    if (stalled) add("tick");
+  });
+  const absl::Time real = absl::Now();
+  const absl::Time before = thread.Now();
+  absl::Notification standing;
+  thread.Post([&] {
+    stalled = true;
+    add("stall");
+    standing.Notify();
+    absl::SleepFor(absl::Milliseconds(600));
+  });
+  standing.WaitForNotification();
+  thread.Post([&] { add("waited"); });
+  const auto three = [&]() { return order.size() == 3; };
+  {
+    absl::MutexLock lock(&mutex);
+    ASSERT_TRUE(mutex.AwaitWithTimeout(absl::Condition(&three), kLong));
+    EXPECT_EQ(order, (std::vector<std::string>{"stall", "waited", "tick"}));
+  }
+  const absl::Duration passed = thread.Now() - before;
+  EXPECT_LE(passed, absl::Now() - real - absl::Milliseconds(500));
+  thread.Stop();
 }
 
 TEST(Endpoints, TwoPrefillsAndTwoDecodesManyLeasesAtOnce) {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "grpcpp/create_channel.h"
 #include "kvtransfer/checksum.h"
@@ -26,7 +25,7 @@ constexpr absl::Duration kFarewell = absl::Milliseconds(300);
 PrefillEndpoint::PrefillEndpoint(Options options, Callbacks callbacks)
     : options_(std::move(options)),
       callbacks_(std::move(callbacks)),
-      thread_(std::make_shared<SerialThread>(kTick, [this] { Tick(); })) {}
+      thread_(std::make_shared<SerialThread>(kTick, [this](absl::Time now) { Tick(now); })) {}
 
 PrefillEndpoint::~PrefillEndpoint() {
   SetPeers({});
@@ -59,7 +58,7 @@ void PrefillEndpoint::SetPeers(std::map<uint64_t, std::string> address_by_incarn
 void PrefillEndpoint::Dial(uint64_t incarnation, Pair& pair) {
   const uint64_t epoch = pair.epoch = ++last_epoch_[incarnation];
   pair.state = PairState::kConnecting;
-  pair.last_heard = pair.last_ping = absl::Now();
+  pair.last_heard = pair.last_ping = thread_->Now();
   if (pair.dial == nullptr) {
     pair.dial = grpc::CreateChannel(pair.address, grpc::InsecureChannelCredentials());
   }
@@ -91,7 +90,7 @@ void PrefillEndpoint::OnMessage(uint64_t incarnation, uint64_t epoch, const v1::
   const auto it = pairs_.find(incarnation);
   if (it == pairs_.end() || it->second.epoch != epoch || it->second.link == nullptr) return;
   Pair& pair = it->second;
-  pair.last_heard = absl::Now();
+  pair.last_heard = thread_->Now();
   if (message.has_hello()) return OnHello(incarnation, pair, message.hello());
   if (pair.machine == nullptr) return;
   pair.machine->OnMessage(message, pair.last_heard);
@@ -154,12 +153,12 @@ void PrefillEndpoint::Break(uint64_t incarnation, Pair& pair, absl::Status why) 
   pair.machine.reset();
   pair.channel.reset();
   if (pair.link != nullptr && aborted) {
-    farewells_.push_back({std::exchange(pair.link, nullptr), absl::Now() + kFarewell});
+    farewells_.push_back({std::exchange(pair.link, nullptr), thread_->Now() + kFarewell});
   } else if (pair.link != nullptr) {
     std::exchange(pair.link, nullptr)->Close(why);
   }
   if (pair.state == PairState::kRefused) return;
-  pair.retry_at = absl::Now() + pair.backoff;
+  pair.retry_at = thread_->Now() + pair.backoff;
   pair.backoff = std::min(pair.backoff * 2, kMaxBackoff);
 }
 
@@ -186,7 +185,7 @@ void PrefillEndpoint::Open(TransferId id, v1::RequestKey key, std::vector<int32_
     if (it == pairs_.end() || it->second.machine == nullptr) {
       return EndNow(id, PeerLost("no link to the decode worker"));
     }
-    it->second.machine->Open(id.lease_id, key, absl::Now());
+    it->second.machine->Open(id.lease_id, key, thread_->Now());
     CarryOut(id.decode_incarnation, it->second);
   });
 }
@@ -198,7 +197,7 @@ void PrefillEndpoint::AddBlocks(TransferId id, int begin, int end) {
     Pair& pair = it->second;
     for (const v1::Piece& piece :
          SplitBlocks(options_.kv.layout, options_.kv.first_head, begin, end, pair.max_piece_bytes)) {
-      pair.machine->AddPiece(id.lease_id, piece, int64_t(PieceBytes(piece, options_.kv.layout)), absl::Now());
+      pair.machine->AddPiece(id.lease_id, piece, int64_t(PieceBytes(piece, options_.kv.layout)), thread_->Now());
     }
     CarryOut(id.decode_incarnation, pair);
   });
@@ -208,7 +207,7 @@ void PrefillEndpoint::Commit(TransferId id, v1::Commit commit) {
   thread_->Post([this, id, commit = std::move(commit)]() mutable {
     const auto it = pairs_.find(id.decode_incarnation);
     if (!transfers_.contains(id) || it == pairs_.end() || it->second.machine == nullptr) return;
-    it->second.machine->Commit(id.lease_id, std::move(commit), absl::Now());
+    it->second.machine->Commit(id.lease_id, std::move(commit), thread_->Now());
     CarryOut(id.decode_incarnation, it->second);
   });
 }
@@ -217,7 +216,7 @@ void PrefillEndpoint::Cancel(TransferId id, absl::Status why) {
   thread_->Post([this, id, why = std::move(why)] {
     const auto it = pairs_.find(id.decode_incarnation);
     if (!transfers_.contains(id) || it == pairs_.end() || it->second.machine == nullptr) return;
-    it->second.machine->Cancel(id.lease_id, why, absl::Now());
+    it->second.machine->Cancel(id.lease_id, why, thread_->Now());
     CarryOut(id.decode_incarnation, it->second);
   });
 }
@@ -251,7 +250,7 @@ void PrefillEndpoint::Gather(Pair& pair, const Sender::Gather& gather, uint64_t 
     checksum = Checksum(*buffer);
   }
   if (absl::Status s = pair.channel->Send(gather.sequence); !s.ok()) return pair.machine->Abort(s);
-  pair.machine->Sent(gather.sequence, checksum, absl::Now());
+  pair.machine->Sent(gather.sequence, checksum, thread_->Now());
 }
 
 void PrefillEndpoint::EndNow(TransferId id, const absl::Status& why) {
@@ -262,8 +261,7 @@ void PrefillEndpoint::EndNow(TransferId id, const absl::Status& why) {
   callbacks_.on_end(id, end);
 }
 
-void PrefillEndpoint::Tick() {
-  const absl::Time now = absl::Now();
+void PrefillEndpoint::Tick(absl::Time now) {
   EndFarewells(now);
   for (auto& [incarnation, pair] : pairs_) {
     if (pair.state == PairState::kRefused) continue;

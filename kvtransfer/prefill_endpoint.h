@@ -39,7 +39,7 @@ class PrefillEndpoint {
     HostKv kv;
     Sender::Options sender;
     absl::Duration ping_interval = absl::Seconds(1);
-    absl::Duration silence_limit = absl::Seconds(5);  // without any message the pair is lost
+    absl::Duration silence_limit = absl::Seconds(10);  // without any message the pair is lost
     // Wraps the channel of every pair; for injected faults.
     std::function<std::unique_ptr<SendChannel>(std::unique_ptr<SendChannel>)> wrap_channel;
   };
@@ -101,7 +101,7 @@ class PrefillEndpoint {
   void CarryOut(uint64_t incarnation, Pair& pair);
   void Gather(Pair& pair, const Sender::Gather& gather, uint64_t incarnation);
   void EndNow(TransferId id, const absl::Status& why);
-  void Tick();
+  void Tick(absl::Time now);
 
   const Options options_;
   const Callbacks callbacks_;

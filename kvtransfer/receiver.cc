@@ -191,7 +191,6 @@ void Receiver::Scattered(uint64_t sequence, const absl::Status& status, absl::Ti
   }
   if (status.ok()) {
     ++lease.landed;
-    lease.last_landed = now;
     lease.bytes += lease.pieces[it->second.piece_index].second;
     NewMessage().mutable_ack()->set_sequence(sequence);
   } else {
@@ -217,7 +216,7 @@ void Receiver::OnCommit(const v1::Commit& commit, absl::Time now) {
                                                      commit.lease_id(), commit.num_pieces(), lease->pieces.size())));
   }
   lease->commit = commit;
-  lease->committed_at = lease->last_progress = now;
+  lease->last_progress = now;
   Settle(commit.lease_id());
 }
 
@@ -260,9 +259,7 @@ void Receiver::EmitEnd(uint64_t lease_id, Lease& lease, const absl::Status& stat
   end.lease_id = lease_id;
   end.status = status;
   end.bytes = lease.bytes;
-  if (!status.ok()) return;
-  end.commit = *lease.commit;
-  end.exposed = std::max(absl::ZeroDuration(), lease.last_landed - lease.committed_at);
+  if (status.ok()) end.commit = *lease.commit;
 }
 
 void Receiver::SendDone(uint64_t lease_id, const absl::Status& status) {

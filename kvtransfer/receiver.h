@@ -38,7 +38,7 @@ class Receiver {
     absl::Duration progress_timeout = absl::Seconds(10);
     // Of a piece's DATA and its bytes the second comes at most this long after the first; and what was granted comes
     // at most this long after its lease has failed.
-    absl::Duration arrival_timeout = absl::Seconds(1);
+    absl::Duration arrival_timeout = absl::Seconds(2);
   };
 
   // Post a receive on the channel. Comes before the Grant that it belongs to.
@@ -58,7 +58,8 @@ class Receiver {
     absl::Status status;
     v1::Commit commit;  // when OK
     int64_t bytes = 0;
-    // When OK: how long after the Commit, which means that the prompt is computed, the last piece had landed.
+    // When OK: how long after the Commit, which says that the prompt is computed, the last piece had landed. Filled in
+    // by the endpoint, on a clock that counts its own stalls too.
     absl::Duration exposed;
   };
   struct Outbox {
@@ -111,8 +112,6 @@ class Receiver {
     uint32_t landed = 0;
     int64_t bytes = 0;
     std::optional<v1::Commit> commit;
-    absl::Time committed_at;
-    absl::Time last_landed = absl::InfinitePast();
     absl::Status failed;  // not OK: it only waits for its granted pieces
     absl::Time failed_at;
     bool ended = false;  // the End is out

@@ -7,11 +7,12 @@
 namespace sluice::kvtransfer {
 namespace {
 
+// A tick that is later than this was kept from running.
 constexpr absl::Duration kStall = absl::Milliseconds(200);
 
 }  // namespace
 
-SerialThread::SerialThread(absl::Duration tick_interval, Task tick)
+SerialThread::SerialThread(absl::Duration tick_interval, Ticker tick)
     : tick_interval_(tick_interval), tick_(std::move(tick)), thread_([this] { Run(); }) {}
 
 SerialThread::~SerialThread() {
@@ -33,7 +34,6 @@ void SerialThread::Stop() {
 
 void SerialThread::Run() {
   absl::Time next_tick = absl::Now() + tick_interval_;
-  bool skipped = false;
   while (true) {
     std::vector<Task> tasks;
     bool stop = false;
@@ -47,13 +47,13 @@ void SerialThread::Run() {
     if (stop) return;
     const absl::Time now = absl::Now();
     if (now < next_tick) continue;
-    // After a stall of the whole process what the peers have sent meanwhile comes first: a tick would blame them.
-    const bool stalled = now - next_tick > kStall && !std::exchange(skipped, true);
-    if (!stalled) {
-      tick_();
-      skipped = false;
+    const absl::Duration late = now - next_tick;
+    next_tick = now + tick_interval_;
+    if (late > kStall) {
+      stalled_ns_.fetch_add(absl::ToInt64Nanoseconds(late), std::memory_order_relaxed);
+    } else {
+      tick_(Now());
     }
-    next_tick = absl::Now() + tick_interval_;
   }
 }
 

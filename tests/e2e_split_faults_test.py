@@ -22,7 +22,7 @@ ALL = os.environ.get("SLUICE_TEST_ALL") == "1"
 SEED = int(os.environ.get("SLUICE_TEST_SEED") or random.randrange(1 << 30))
 FREE_WITHIN, ERROR_WITHIN = 2, 1  # seconds, promised
 LEASE = 3
-SILENCE = 5  # of a pair, until it is given up
+SILENCE = 10  # of a pair, until it is given up
 BLOCKS = 160
 LONG = 2000
 FLAGS = ["--threads", 1, "--kv-blocks", BLOCKS, "--lease-ms", LEASE * 1000]
@@ -182,7 +182,7 @@ class EveryStateTest(Faults):
             print(f"    free again after {took * 1000:.0f} ms", flush=True)
             if enter == self.handing_off:  # the pair's channel is out of step: a new epoch begins
                 prefill = self.cluster.of_role("prefill")[0]
-                wait_until(lambda: prefill.text().count("paired with") == 2, 3, prefill.text)
+                wait_until(lambda: prefill.text().count("paired with") == 2, 5, prefill.text)
             self.next_is_fine()
 
     def test_the_client_goes_while_prefills_queue(self):
@@ -293,7 +293,7 @@ class TransferFaultsTest(Faults):
         self.assertGreater(len(injected), 0)
         print(f"{fault}: {len(injected)} injected, {len(failed)} of {len(calls)} failed with "
               f"{sorted({call.error.code().name for call in failed})}", flush=True)
-        wait_until(lambda: faulty.text().count("lost the pair") < faulty.text().count("paired with"), 3, faulty.text)
+        wait_until(lambda: faulty.text().count("lost the pair") < faulty.text().count("paired with"), 5, faulty.text)
         for which in range(len(self.asked)):
             self.next_is_fine(which)
         self.all_free()
