@@ -6,6 +6,7 @@
 
 #include "glog/logging.h"
 #include "worker/error_info.h"
+#include "worker/monotonic_clock.h"
 
 namespace sluice::worker {
 namespace {
@@ -81,11 +82,11 @@ bool EngineLoop::Stop(const v1::ErrorInfo& error, absl::Duration timeout) {
 void EngineLoop::Run() {
   absl::Status status = absl::OkStatus();
   for (;;) {
-    std::vector<Command> commands = WaitForWork();
+    Taken taken = WaitForWork();
     status = CommitDone();
     if (!status.ok()) break;
-    Handle(std::move(commands));
-    core_->Tick(MonotonicNow());
+    Handle(std::move(taken.commands));
+    core_->Tick(taken.at);  // nothing that came in later could have been heard
     Flush();
     {
       absl::MutexLock lock(&mutex_);
@@ -107,16 +108,17 @@ void EngineLoop::Run() {
   mailbox_.clear();
 }
 
-std::vector<EngineLoop::Command> EngineLoop::WaitForWork() {
-  std::vector<Command> taken;
+EngineLoop::Taken EngineLoop::WaitForWork() {
+  Taken taken;
   absl::MutexLock lock(&mutex_);
   if (!WorkIsWaiting()) {
     turn_began_ = 0;
     mutex_.AwaitWithTimeout(absl::Condition(this, &EngineLoop::WorkIsWaiting), core_->NextTimer() - MonotonicNow());
   }
   step_done_ = false;
-  taken.swap(mailbox_);
-  BeginTurn();
+  taken.commands.swap(mailbox_);
+  taken.at = MonotonicNow();
+  turn_began_ = absl::ToUnixNanos(taken.at);
   return taken;
 }
 

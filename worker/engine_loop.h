@@ -25,7 +25,6 @@
 #include "absl/time/time.h"
 #include "proto/worker.pb.h"
 #include "worker/engine_port.h"
-#include "worker/monotonic_clock.h"
 #include "worker/report_board.h"
 #include "worker/step_thread.h"
 #include "worker/worker_core.h"
@@ -89,8 +88,11 @@ class EngineLoop {
 
   void Enqueue(Command command);
   void Run();
-  std::vector<Command> WaitForWork() ABSL_LOCKS_EXCLUDED(mutex_);
-  void BeginTurn() { turn_began_ = absl::ToUnixNanos(MonotonicNow()); }
+  struct Taken {
+    std::vector<Command> commands;
+    absl::Time at;  // whatever was posted until then is here
+  };
+  Taken WaitForWork() ABSL_LOCKS_EXCLUDED(mutex_);
   void Handle(std::vector<Command> commands);
   absl::Status CommitDone();
   void PlanAhead();
