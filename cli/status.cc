@@ -63,6 +63,24 @@ std::string RenderTable(const std::vector<Row>& rows) {
   return out;
 }
 
+// Counts since the worker started.
+json EngineJson(const v1::EngineCounters& e) {
+  return {{"steps", e.steps()},
+          {"rows", e.rows()},
+          {"preemptions", e.preemptions()},
+          {"block_copies", e.block_copies()},
+          {"looked_up_tokens", e.looked_up_tokens()},
+          {"hit_tokens", e.hit_tokens()},
+          {"evicted_blocks", e.evicted_blocks()},
+          {"cached_blocks", e.cached_blocks()},
+          {"drafted_tokens", e.drafted_tokens()},
+          {"accepted_tokens", e.accepted_tokens()},
+          {"plan_seconds", e.plan_seconds()},
+          {"execute_seconds", e.execute_seconds()},
+          {"sample_seconds", e.sample_seconds()},
+          {"commit_seconds", e.commit_seconds()}};
+}
+
 }  // namespace
 
 json StateJson(const v1::ClusterState& state) {
@@ -79,6 +97,7 @@ json StateJson(const v1::ClusterState& state) {
                        {"host", worker.host()},
                        {"model", worker.model()},
                        {"numerics", worker.numerics()},
+                       {"engine", EngineJson(worker.engine())},
                        // 64 bits do not survive every JSON reader as a number.
                        {"incarnation", absl::StrCat(worker.incarnation())}});
   }

@@ -26,6 +26,7 @@ pb::ClusterState RouterCore::State() const {
     status.set_blocks_free(reported ? worker.report.blocks_free() : worker.info.blocks_total());
     status.set_running(worker.report.running());
     status.set_waiting(worker.report.waiting());
+    *status.mutable_engine() = worker.report.engine();
   }
   return state;
 }

@@ -218,6 +218,21 @@ v1::WorkerReport WorkerCore::Report() const {
   report.set_waiting_tokens(stats.waiting_tokens);
   report.set_steps(stats.steps);
   report.set_draining(draining_);
+  v1::EngineCounters& engine = *report.mutable_engine();
+  engine.set_steps(stats.steps);
+  engine.set_rows(stats.rows);
+  engine.set_preemptions(stats.preemptions);
+  engine.set_block_copies(stats.block_copies);
+  engine.set_looked_up_tokens(stats.prefix.looked_up_tokens);
+  engine.set_hit_tokens(stats.prefix.hit_tokens);
+  engine.set_evicted_blocks(stats.prefix.evicted_blocks);
+  engine.set_cached_blocks(stats.cached_blocks);
+  engine.set_drafted_tokens(stats.drafted);
+  engine.set_accepted_tokens(stats.accepted_drafts);
+  engine.set_plan_seconds(stats.plan_seconds);
+  engine.set_execute_seconds(stats.execute_seconds);
+  engine.set_sample_seconds(stats.sample_seconds);
+  engine.set_commit_seconds(stats.commit_seconds);
   return report;
 }
 
