@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 COLOURS = {"continuous": "#1f77b4", "static": "#d62728"}
-matplotlib.rcParams["svg.hashsalt"] = "sluice"  # the same figures give the same file
+matplotlib.rcParams.update({"svg.hashsalt": "sluice", "svg.fonttype": "none"})  # the same figures give the same file
 
 
 def distribution(ax, panel, key, title):
@@ -44,6 +44,7 @@ def main():
     for ax, key, title in ((axes[0][-1], "tokens_per_second", "all at once\noutput tokens/s"),
                            (axes[1][-1], "steps", "all at once, steps needed")):
         values = [data["all_at_once"][name][key] for name in COLOURS]
+        ax.margins(y=0.15)
         ax.bar_label(ax.bar(list(COLOURS), values, color=list(COLOURS.values())), fmt="%.0f", fontsize=8)
         ax.set_title(title, fontsize=9)
     figure.suptitle(f"{data['requests']} requests of the Azure 2023 conversation trace, prompts 1/{data['prompt_scale']:g} "
