@@ -1,7 +1,10 @@
 #include "cli/answer.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/sampling_limits.h"
 
 namespace sluice::cli {
 namespace {
@@ -49,39 +52,66 @@ std::string Answer::Add(const v1::GenerateResponse& response) {
   if (response.has_timing()) timing_ = response.timing();
   std::string added;
   for (const v1::ChoiceDelta& delta : response.choices()) {
-    if (delta.index() != 0) continue;
-    added += delta.text();
-    token_ids_.insert(token_ids_.end(), delta.token_ids().begin(), delta.token_ids().end());
-    logprobs_.insert(logprobs_.end(), delta.logprobs().begin(), delta.logprobs().end());
-    if (delta.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) finish_reason_ = delta.finish_reason();
+    if (delta.index() < 0 || delta.index() >= kMaxChoices) continue;
+    const size_t index = size_t(delta.index());
+    if (index >= choices_.size()) choices_.resize(index + 1);
+    Choice& choice = choices_[index];
+    choice.text += delta.text();
+    if (index == 0) added += delta.text();
+    choice.token_ids.insert(choice.token_ids.end(), delta.token_ids().begin(), delta.token_ids().end());
+    choice.logprobs.insert(choice.logprobs.end(), delta.logprobs().begin(), delta.logprobs().end());
+    if (delta.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) choice.finish_reason = delta.finish_reason();
   }
-  text_ += added;
   return added;
 }
 
-json Answer::ToJson() const {
-  json logprobs = json::array();
+bool Answer::finished() const {
+  return std::all_of(choices_.begin(), choices_.end(),
+                     [](const Choice& c) { return c.finish_reason != v1::FINISH_REASON_UNSPECIFIED; });
+}
+
+std::string Answer::AllTexts() const {
+  std::string out;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    absl::StrAppend(&out, "--- answer ", i, "\n", choices_[i].text, "\n");
+  }
+  return out;
+}
+
+json Answer::Choice::ToJson() const {
+  json logprob_list = json::array();
   json top_logprobs = json::array();
   bool any_top = false;
-  for (const v1::TokenLogprobs& token : logprobs_) {
-    logprobs.push_back(token.sampled().logprob());
+  for (const v1::TokenLogprobs& token : logprobs) {
+    logprob_list.push_back(token.sampled().logprob());
     top_logprobs.push_back(TopJson(token));
     any_top = any_top || token.top_size() > 0;
   }
-  json out = {{"request_id", request_id_},
+  json out = {{"text", text},
+              {"token_ids", token_ids},
+              {"logprobs", std::move(logprob_list)},
+              {"finish_reason", FinishReasonName(finish_reason)}};
+  if (any_top) out["top_logprobs"] = std::move(top_logprobs);
+  return out;
+}
+
+json Answer::ToJson() const {
+  json choices = json::array();
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    choices.push_back(choices_[i].ToJson());
+    choices.back()["index"] = i;
+  }
+  json out = choices_.front().ToJson();
+  out.update({{"request_id", request_id_},
               {"model", prompt_.model()},
               {"seed", prompt_.seed()},
-              {"text", text_},
               {"prompt_token_ids", json(std::vector<int32_t>(prompt_.token_ids().begin(), prompt_.token_ids().end()))},
-              {"token_ids", token_ids_},
-              {"logprobs", std::move(logprobs)},
-              {"finish_reason", FinishReasonName(finish_reason_)},
+              {"choices", std::move(choices)},
               {"usage",
                {{"prompt_tokens", usage_.prompt_tokens()},
                 {"completion_tokens", usage_.completion_tokens()},
                 {"cached_tokens", usage_.cached_tokens()}}},
-              {"timing", TimingJson(timing_)}};
-  if (any_top) out["top_logprobs"] = std::move(top_logprobs);
+              {"timing", TimingJson(timing_)}});
   return out;
 }
 
@@ -91,7 +121,8 @@ std::string Answer::Stats(std::optional<double> first_text_ms) const {
   absl::StrAppendFormat(&out, "\nTPOT %.2f ms", timing_.tpot_ms());
   if (timing_.tpot_ms() > 0) absl::StrAppendFormat(&out, " (%.1f tokens/s)", 1000 / timing_.tpot_ms());
   absl::StrAppendFormat(&out, "\ntokens %d prompt (%d cached) + %d generated, finished by %s\n", usage_.prompt_tokens(),
-                        usage_.cached_tokens(), usage_.completion_tokens(), FinishReasonName(finish_reason_));
+                        usage_.cached_tokens(), usage_.completion_tokens(),
+                        FinishReasonName(choices_.front().finish_reason));
   absl::StrAppendFormat(&out, "total %.1f ms, of these %.1f ms in the queue; seed %d\n", timing_.total_ms(),
                         timing_.queue_ms(), prompt_.seed());
   for (const v1::TimelineEvent& event : timing_.timeline()) {

@@ -56,10 +56,28 @@ TEST(AnswerTest, JsonOfAnEmptyAnswerKeepsItsShape) {
   EXPECT_FALSE(out.contains("top_logprobs"));
 }
 
-TEST(AnswerTest, IgnoresOtherChoices) {
+TEST(AnswerTest, EveryChoiceKeepsItsOwn) {
   Answer answer;
-  EXPECT_EQ(answer.Add(Response(R"(choices { index: 1 text: "no" token_ids: 5 })")), "");
-  EXPECT_EQ(answer.ToJson()["token_ids"], nlohmann::json::array());
+  EXPECT_EQ(answer.Add(Response(R"(choices { index: 1 text: "b" token_ids: 5 logprobs { sampled { logprob: -1 } } })")),
+            "");
+  EXPECT_EQ(answer.Add(Response(R"(choices { index: 0 text: "a" token_ids: 6 } choices { index: 1 text: "c" })")), "a");
+  answer.Add(Response(R"(choices { index: 99 text: "nobody asked for that" })"));
+  answer.Add(Response(R"(choices { index: 0 finish_reason: FINISH_REASON_STOP })"));
+  EXPECT_FALSE(answer.finished());
+  answer.Add(Response(R"(choices { index: 1 finish_reason: FINISH_REASON_LENGTH })"));
+  EXPECT_TRUE(answer.finished());
+  const nlohmann::json out = answer.ToJson();
+  EXPECT_EQ(out["text"], "a");
+  EXPECT_EQ(out["token_ids"], nlohmann::json({6}));
+  EXPECT_EQ(out["finish_reason"], "stop");
+  ASSERT_EQ(out["choices"].size(), 2u);
+  EXPECT_EQ(out["choices"][0]["text"], "a");
+  EXPECT_EQ(out["choices"][1]["index"], 1);
+  EXPECT_EQ(out["choices"][1]["text"], "bc");
+  EXPECT_EQ(out["choices"][1]["token_ids"], nlohmann::json({5}));
+  EXPECT_EQ(out["choices"][1]["logprobs"], nlohmann::json({-1.0}));
+  EXPECT_EQ(out["choices"][1]["finish_reason"], "length");
+  EXPECT_EQ(answer.AllTexts(), "--- answer 0\na\n--- answer 1\nbc\n");
 }
 
 TEST(AnswerTest, StatsSayTheTwoFiguresAndTheTimeline) {

@@ -72,15 +72,18 @@ int RunGenerate(GenerateOptions options) {
   const Clock::time_point start = Clock::now();
   std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> reader = stub->Generate(&context, *request);
   absl::Status shown;
-  const std::optional<double> first_text_ms = ReadStream(*reader, context, !options.json, start, answer, shown);
+  const bool several = request->sampling().n() > 1;
+  const bool show_text = !options.json && !several;
+  const std::optional<double> first_text_ms = ReadStream(*reader, context, show_text, start, answer, shown);
   const grpc::Status status = reader->Finish();
 
-  if (shown.ok() && !options.json && !answer.text().empty()) shown = Print("\n");
+  if (shown.ok() && show_text && !answer.text().empty()) shown = Print("\n");
   if (interrupted != 0) return 128 + interrupted;
   if (!shown.ok()) return Fail(std::string(shown.message()), kExitServer);
   if (!status.ok()) return Fail(DescribeError(status), ExitCodeFor(status));
-  if (options.json) {
-    shown = Print(answer.ToJson().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  if (options.json || several) {
+    shown = Print(options.json ? answer.ToJson().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
+                               : answer.AllTexts());
     if (!shown.ok()) return Fail(std::string(shown.message()), kExitServer);
   }
   if (options.stats) std::cerr << answer.Stats(first_text_ms);

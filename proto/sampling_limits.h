@@ -4,7 +4,7 @@
 
 namespace sluice {
 
-inline constexpr int kMaxChoices = 1;          // sampling.n
+inline constexpr int kMaxChoices = 16;         // sampling.n
 inline constexpr int kMaxPromptLogprobs = -1;  // sampling.prompt_logprobs, alternatives; -1: the field must be absent
 
 }  // namespace sluice

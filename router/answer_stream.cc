@@ -43,8 +43,7 @@ AnswerStream::Output AnswerStream::OnTokens(const ClientTokens& event) {
   for (int i = 0; i < event.tokens.token_ids_size() && !choice.stopped; ++i) {
     choice.stopped = AddToken(choice, event.tokens, i, delta);
   }
-  output.stop_found =
-      choice.stopped && std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.stopped; });
+  output.stop_found = choice.stopped;
   return output;
 }
 

@@ -29,7 +29,7 @@ class AnswerStream {
 
   struct Output {
     std::vector<pb::GenerateResponse> responses;
-    bool stop_found = false;  // every choice is complete: the worker need not go on
+    bool stop_found = false;  // the choice of these tokens is complete: no more of it are needed
   };
   Output OnTokens(const ClientTokens& event);
 

@@ -156,6 +156,40 @@ TEST_F(AnswerStreamTest, AStopStringEndsTheAnswerBeforeIt) {
   }
 }
 
+TEST_F(AnswerStreamTest, EachChoiceHasItsOwnTextAndStop) {
+  pb::GenerateRequest asked;
+  asked.set_text("hi");
+  asked.mutable_sampling()->set_n(2);
+  asked.mutable_sampling()->add_stop("STOP");
+  const ValidRequest request = *Validate(asked, model_->served(), 0, 7);
+  AnswerStream stream = Stream(request);
+  const auto feed = [&](int choice, const std::string& text) {
+    ClientTokens event = Tokens(model_->Encode(text));
+    event.tokens.set_choice(choice);
+    return stream.OnTokens(event);
+  };
+  EXPECT_FALSE(feed(0, "one ST").stop_found);
+  const AnswerStream::Output other = feed(1, "OP two");  // no match across choices
+  EXPECT_FALSE(other.stop_found);
+  EXPECT_EQ(other.responses.back().choices(0).index(), 1);
+  EXPECT_EQ(other.responses.back().choices(0).text(), "OP two");
+  EXPECT_TRUE(feed(0, "OP").stop_found);
+  EXPECT_TRUE(feed(0, " more").responses.empty());
+  EXPECT_FALSE(feed(1, " three").stop_found);
+  ClientEnd end = End(pb::FINISH_REASON_LENGTH);
+  end.reasons = {pb::FINISH_REASON_STOP, pb::FINISH_REASON_LENGTH};
+  const pb::GenerateResponse last = stream.OnEnd(end);
+  ASSERT_EQ(last.choices_size(), 2);
+  EXPECT_EQ(last.choices(0).finish_reason(), pb::FINISH_REASON_STOP);
+  EXPECT_EQ(last.choices(1).finish_reason(), pb::FINISH_REASON_LENGTH);
+  EXPECT_EQ(last.usage().prompt_tokens(), request.sequence.num_prompt_tokens()) << "once";
+  size_t tokens = 0;
+  for (const char* text : {"one ST", "OP", "OP two", " three"}) tokens += model_->Encode(text).size();
+  EXPECT_LE(size_t(last.usage().completion_tokens()), tokens);
+  EXPECT_GT(size_t(last.usage().completion_tokens()),
+            model_->Encode("one ST").size() + model_->Encode("OP two").size());
+}
+
 TEST_F(AnswerStreamTest, WhatOnlyLookedLikeAStopStringIsTextAfterAll) {
   const Answer answer = Play(Request({"STOP"}), model_->Encode("one STO"), 1);
   EXPECT_FALSE(answer.stop_found);

@@ -81,7 +81,7 @@ void Calls::Deliver(const ClientTokens& event) {
       return Cancel(event.call, absl::ResourceExhaustedError("the client reads too slowly"));
     }
   }
-  if (output.stop_found) post_(StopFound{event.call});
+  if (output.stop_found) post_(StopFound{event.call, event.tokens.choice()});
 }
 
 void Calls::Deliver(const ClientEnd& event) {

@@ -50,7 +50,9 @@ void RouterCore::On(ClientCancel& event) {
 }
 
 void RouterCore::On(StopFound& event) {
-  EndCall(event.call, absl::OkStatus());
+  auto it = requests_.find(event.call);
+  if (it == requests_.end()) return;
+  Apply(*it->second, it->second->OnStopped(event.choice, now_));
 }
 
 void RouterCore::EndCall(uint64_t call, const absl::Status& why) {

@@ -39,9 +39,10 @@ struct ClientCancel {
   absl::Status why;
 };
 
-// The edge found a stop string: the answer is complete, whatever the worker is computing.
+// The edge found a stop string: the choice is complete, whatever the worker is computing.
 struct StopFound {
   uint64_t call = 0;
+  int choice = 0;
 };
 
 struct WorkerAnnounced {

@@ -103,34 +103,39 @@ CompletionAnswer::CompletionAnswer(const CompletionRequest& request, const Names
     : stream_(request.stream), include_usage_(request.include_usage), head_(Head(names)) {}
 
 void CompletionAnswer::Collect(const pb::ChoiceDelta& delta) {
-  text_ += delta.text();
+  const size_t index = size_t(std::max(0, delta.index()));
+  if (index >= choices_.size()) choices_.resize(index + 1);
+  Choice& choice = choices_[index];
+  choice.text += delta.text();
+  choice.reason = delta.finish_reason();
   for (const pb::TokenLogprobs& token : delta.logprobs()) {
-    logprobs_.Add(token, characters_);
-    characters_ += CharactersBegun(token.sampled().token());
+    choice.logprobs.Add(token, choice.characters);
+    choice.characters += CharactersBegun(token.sampled().token());
   }
 }
 
-std::string CompletionAnswer::TakeChoice(pb::FinishReason reason) {
-  const std::string text = std::exchange(text_, "");
-  const Logprobs logprobs = std::exchange(logprobs_, {});
-  return absl::StrCat("{\"text\":", Dump(text), ",\"index\":0,\"logprobs\":", logprobs.Json(),
-                      ",\"finish_reason\":", Finish(reason), "}");
+std::string CompletionAnswer::TakeChoice(size_t index) {
+  Choice& choice = choices_[index];
+  const std::string text = std::exchange(choice.text, "");
+  const Logprobs logprobs = std::exchange(choice.logprobs, {});
+  return absl::StrCat("{\"text\":", Dump(text), ",\"index\":", index, ",\"logprobs\":", logprobs.Json(),
+                      ",\"finish_reason\":", Finish(choice.reason), "}");
 }
 
 std::string CompletionAnswer::Add(const pb::GenerateResponse& response) {
-  pb::FinishReason reason = pb::FINISH_REASON_UNSPECIFIED;
-  for (const pb::ChoiceDelta& delta : response.choices()) {
-    Collect(delta);
-    reason = delta.finish_reason();
-  }
+  for (const pb::ChoiceDelta& delta : response.choices()) Collect(delta);
   const bool last = response.has_usage();
+  if (last && choices_.empty()) choices_.resize(1);
   if (!stream_) {
     if (!last) return "";
-    return absl::StrCat(head_, ",\"choices\":[", TakeChoice(reason), "],\"usage\":", UsageJson(response.usage()), "}");
+    std::string choices;
+    for (size_t i = 0; i < choices_.size(); ++i) Append(choices, TakeChoice(i));
+    return absl::StrCat(head_, ",\"choices\":[", choices, "],\"usage\":", UsageJson(response.usage()), "}");
   }
   std::string events;
-  if (last || !text_.empty() || !logprobs_.tokens.empty()) {
-    absl::StrAppend(&events, "data: ", head_, ",\"choices\":[", TakeChoice(reason), "]",
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (!last && !choices_[i].HasNews()) continue;
+    absl::StrAppend(&events, "data: ", head_, ",\"choices\":[", TakeChoice(i), "]",
                     include_usage_ ? ",\"usage\":null" : "", "}\n\n");
   }
   if (last && include_usage_) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "proto/serving.pb.h"
@@ -21,8 +22,8 @@ class CompletionAnswer {
   CompletionAnswer(const CompletionRequest& request, const Names& names);
 
   // What the client gets for this response; responses come in their order. Streaming: whole events (`data: ...\n\n`,
-  // the last of them `data: [DONE]`); a token whose characters are incomplete gives nothing yet. Else: nothing until
-  // the last response, which gives the body.
+  // of one choice each, the last of them `data: [DONE]`); a token whose characters are incomplete gives nothing yet.
+  // Else: nothing until the last response, which gives the body.
   std::string Add(const pb::GenerateResponse& response);
 
   // The event that tells an open stream that it failed. No [DONE] follows.
@@ -37,15 +38,22 @@ class CompletionAnswer {
     std::string Json() const;  // null when nothing was added
   };
 
+  struct Choice {
+    std::string text;        // not yet sent
+    Logprobs logprobs;       // not yet sent
+    int64_t characters = 0;  // of the tokens so far
+    pb::FinishReason reason = pb::FINISH_REASON_UNSPECIFIED;
+
+    bool HasNews() const { return !text.empty() || !logprobs.tokens.empty(); }
+  };
+
   void Collect(const pb::ChoiceDelta& delta);
-  std::string TakeChoice(pb::FinishReason reason);
+  std::string TakeChoice(size_t index);
 
   const bool stream_;
   const bool include_usage_;
   const std::string head_;  // what all objects of this answer begin with
-  std::string text_;        // not yet sent
-  Logprobs logprobs_;       // not yet sent
-  int64_t characters_ = 0;  // of the tokens so far
+  std::vector<Choice> choices_;
 };
 
 // The body of GET /v1/models. `root` is the model as it was given to the router.

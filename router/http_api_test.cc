@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -275,6 +276,41 @@ TEST(CompletionAnswer, StreamedAnswer) {
   const std::vector<Json> last = Events(rest);
   ASSERT_EQ(last.size(), 1u);
   EXPECT_EQ(last[0]["choices"][0]["finish_reason"], "stop");
+}
+
+TEST(CompletionAnswer, EveryChoiceUnderItsIndex) {
+  for (const bool stream : {false, true}) {
+    CompletionRequest request;
+    request.stream = stream;
+    CompletionAnswer answer(request, kNames);
+    std::string bytes = answer.Add(Delta("a", {"a"}));
+    for (const char* text : {"b", "c"}) {
+      pb::GenerateResponse delta = Delta(text, {text});
+      delta.mutable_choices(0)->set_index(1);
+      bytes += answer.Add(delta);
+    }
+    pb::GenerateResponse last = Last(pb::FINISH_REASON_LENGTH, "!");
+    pb::ChoiceDelta& second = *last.add_choices();
+    second.set_index(1);
+    second.set_text("?");
+    second.set_finish_reason(pb::FINISH_REASON_STOP);
+    bytes += answer.Add(last);
+    std::map<int, std::string> texts;
+    std::map<int, Json> reasons;
+    const std::vector<Json> objects = stream ? Events(bytes) : std::vector<Json>{Json::parse(bytes)};
+    EXPECT_EQ(objects.size(), stream ? 5u : 1u);
+    for (const Json& object : objects) {
+      EXPECT_EQ(object["choices"].size(), stream ? 1u : 2u);
+      for (const Json& choice : object["choices"]) {
+        const int index = choice["index"];
+        texts[index] += choice["text"];
+        reasons[index] = choice["finish_reason"];
+        if (choice["text"] == "c") EXPECT_EQ(choice["logprobs"]["text_offset"], Json({1})) << "counted by choice";
+      }
+    }
+    EXPECT_EQ(texts, (std::map<int, std::string>{{0, "a!"}, {1, "bc?"}}));
+    EXPECT_EQ(reasons, (std::map<int, Json>{{0, "length"}, {1, "stop"}}));
+  }
 }
 
 TEST(CompletionAnswer, UsageOfAStreamWhenAskedFor) {

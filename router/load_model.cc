@@ -92,14 +92,20 @@ int64_t WorkerLoad::prompt_backlog() const {
   return tokens;
 }
 
+int WorkerLoad::choices() const {
+  int choices = 0;
+  for (const auto& [key, attempt] : attempts_) choices += attempt.demand.choices;
+  return choices;
+}
+
 int WorkerLoad::sequences() const {
-  return std::max(attempts(), reported_running_);
+  return std::max(choices(), reported_running_);
 }
 
 int64_t WorkerLoad::answer_tokens() const {
   int64_t tokens = 0;
   for (const auto& [key, attempt] : attempts_) {
-    tokens += std::max(0, attempt.demand.answer_tokens - attempt.generated);
+    tokens += std::max<int64_t>(0, attempt.demand.AllAnswerTokens() - attempt.generated);
   }
   return tokens;
 }

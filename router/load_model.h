@@ -22,9 +22,14 @@ namespace sluice::router {
 // What one request asks of a worker. Until preemption exists the blocks for the whole answer are held from the start.
 struct Demand {
   int prompt_tokens = 0;  // to compute
-  int answer_tokens = 0;  // at most
+  int answer_tokens = 0;  // of one choice, at most
+  int choices = 1;
+
+  int64_t AllAnswerTokens() const { return int64_t(answer_tokens) * choices; }
+  // Choices share the full blocks of the prompt. Who only computes the prompt has it once.
   int64_t Blocks(int block_size) const {
-    return (int64_t(prompt_tokens) + answer_tokens + block_size - 1) / block_size;
+    const int64_t one = (int64_t(prompt_tokens) + answer_tokens + block_size - 1) / block_size;
+    return answer_tokens == 0 ? one : one + (choices - 1) * (one - prompt_tokens / block_size);
   }
 };
 
@@ -50,6 +55,7 @@ class WorkerLoad {
   int64_t prompt_backlog() const;  // prompt tokens that are not computed yet, predicted
   int64_t answer_tokens() const;   // that may still come, at most
   int attempts() const { return int(attempts_.size()); }
+  int choices() const;    // of the attempts
   int sequences() const;  // that run or are about to, other routers' included
   bool held_back() const { return held_back_; }
   pb::Role role() const { return role_; }

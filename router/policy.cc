@@ -21,13 +21,20 @@ bool HasCredit(const WorkerLoad& load, const Demand& demand) {
 bool HasRoom(const WorkerLoad& load, const Demand& demand) {
   if (load.held_back() || demand.Blocks(load.block_size()) > load.blocks_free()) return false;
   if (load.role() == pb::ROLE_PREFILL) return HasCredit(load, demand);
-  if (load.max_running() > 0 && load.attempts() >= load.max_running()) return false;
+  if (load.max_running() > 0 && load.choices() + demand.choices > load.max_running()) return false;
   return load.role() == pb::ROLE_DECODE || HasCredit(load, demand);
+}
+
+bool RunsAll(const WorkerLoad& load, const Demand& demand) {
+  return load.max_running() <= 0 || demand.choices <= load.max_running();
 }
 
 // Could it ever hold that, all by itself?
 bool Fits(const Candidate& candidate, const Demand& demand) {
-  return !candidate.refused_ever && demand.prompt_tokens + demand.answer_tokens <= TokenCapacity(*candidate.load);
+  const WorkerLoad& load = *candidate.load;
+  return !candidate.refused_ever && RunsAll(load, demand) &&
+         int64_t(demand.prompt_tokens) + demand.answer_tokens <= TokenCapacity(load) &&
+         demand.Blocks(load.block_size()) <= load.blocks_total();
 }
 
 bool CanTake(const Candidate& candidate, const Demand& demand) {
@@ -35,7 +42,7 @@ bool CanTake(const Candidate& candidate, const Demand& demand) {
 }
 
 int64_t OwnRows(const WorkerLoad& load, const Demand& demand) {
-  return int64_t(demand.answer_tokens) * (load.sequences() + 1);
+  return demand.AllAnswerTokens() * (load.sequences() + demand.choices);
 }
 
 int64_t Cost(const WorkerLoad& load, const Demand& demand) {
@@ -126,12 +133,34 @@ int64_t Largest(const std::vector<Candidate>& candidates) {
   return largest;
 }
 
+// By their number alone, however short they are.
+bool TooManyChoices(const Pools& pools, const Demand& demand) {
+  const auto runs = [&](const Candidate& c) { return RunsAll(*c.load, demand); };
+  return std::none_of(pools.both.begin(), pools.both.end(), runs) &&
+         (std::none_of(pools.prefill.begin(), pools.prefill.end(), runs) ||
+          (demand.answer_tokens > 1 && std::none_of(pools.decode.begin(), pools.decode.end(), runs)));
+}
+
 std::string WhyNever(const Pools& pools, const Demand& demand) {
+  if (TooManyChoices(pools, demand)) {
+    return absl::StrFormat(
+        "sampling.n: %d answers are more than any worker runs at once; ask for less, or start a worker with a larger "
+        "--max-seqs",
+        demand.choices);
+  }
   if (pools.both.empty() && !AnyFits(pools.prefill, AtPrefill(demand))) {
     return absl::StrFormat(
         "prompt: its %d tokens are more than any prefill worker can hold (%d tokens); ask for less, or start a prefill "
         "worker with more KV memory",
         demand.prompt_tokens, Largest(pools.prefill));
+  }
+  Demand one = demand;
+  one.choices = 1;
+  if (demand.choices > 1 && FitsSomewhere(pools, one)) {
+    return absl::StrFormat(
+        "sampling.n: prompt (%d tokens) + %d answers of max_tokens (%d) need more KV blocks than any worker has; ask "
+        "for less, or start a worker with more KV memory",
+        demand.prompt_tokens, demand.choices, demand.answer_tokens);
   }
   return absl::StrFormat(
       "sampling.max_tokens: prompt (%d tokens) + max_tokens (%d) is more than any worker can hold (%d tokens); ask for "
@@ -156,7 +185,7 @@ std::string ExplainAll(const Pools& pools, const Demand& demand) {
 }  // namespace
 
 Demand AtPrefill(const Demand& demand) {
-  return {demand.prompt_tokens, demand.answer_tokens == 1 ? 1 : 0};
+  return {demand.prompt_tokens, demand.answer_tokens == 1 ? 1 : 0, demand.choices};
 }
 
 int64_t TokenCapacity(const WorkerLoad& load) {

@@ -3,19 +3,19 @@
 //   cost(both)    = prompt backlog + own prompt + cost(decode)
 //   cost(P, D)    = cost(P) + cost(D)
 //   cost(prefill) = prompt backlog + own prompt
-//   cost(decode)  = answer tokens that may still come + own answer x (sequences there + 1); among equals, fewer blocks
-//                   in use
+//   cost(decode)  = answer tokens that may still come + own answers x (sequences there + own); among equals, fewer
+//                   blocks in use
 //
 // A token of an answer shares its step with every sequence that runs, so an own token costs as many rows as there are
 // sequences: a few long answers are better company than many short ones.
 //
 // The least cost among those that have room wins, ties at random: a worker of role `both`, or a pair (P, D) that is up.
 // An answer of one token needs no D. Room means:
-//  - both: the blocks fit, fewer requests than the worker runs in a step, and a prompt backlog of less than a step's
-//    tokens;
+//  - both: the blocks fit, its step has rows for the choices beside those it has, and a prompt backlog of less than a
+//    step's tokens;
 //  - prefill: the prompt's blocks fit, and the prompt backlog is less than a step's tokens, or, with the own prompt, at
 //    most one and a half steps beyond the step that runs;
-//  - decode: the blocks fit, and fewer requests than the worker runs in a step.
+//  - decode: the blocks fit, and its step has rows for the choices beside those it has.
 // So a worker never idles (reports come every step), and the rest stays in the router's queue, where order and
 // deadlines hold.
 #pragma once

@@ -174,6 +174,50 @@ TEST_F(PolicyTest, NeverOnlyIfNobodyAliveCouldEver) {
       << "its context";
 }
 
+TEST(LoadModelTest, ChoicesShareTheFullBlocksOfThePrompt) {
+  EXPECT_EQ((Demand{40, 8, 1}).Blocks(16), 3);
+  EXPECT_EQ((Demand{40, 8, 4}).Blocks(16), 3 + 3) << "two full blocks of the prompt are shared";
+  EXPECT_EQ((Demand{32, 16, 4}).Blocks(16), 3 + 3);
+  EXPECT_EQ((Demand{40, 0, 4}).Blocks(16), 3) << "who only computes the prompt";
+  WorkerLoad load(Info(100));
+  load.Dispatched({"a", 1}, {40, 8, 4});
+  EXPECT_EQ(load.blocks_free(), 94);
+  EXPECT_EQ(load.answer_tokens(), 32);
+  EXPECT_EQ(load.sequences(), 4);
+}
+
+TEST_F(PolicyTest, ChoicesNeedRowsAndBlocks) {
+  const Candidate worker = Add(1, Info(100, 8));
+  EXPECT_EQ(Place(Both({worker}), {16, 16, 8}, false, rng_).kind, Placement::Kind::kPlace);
+  loads_[1].Dispatched({"a", 1}, {1, 1, 2});
+  EXPECT_EQ(Place(Both({worker}), {16, 16, 7}, false, rng_).kind, Placement::Kind::kWait);
+  EXPECT_EQ(Place(Both({worker}), {16, 16, 6}, false, rng_).kind, Placement::Kind::kPlace);
+  Placement never = Place(Both({worker}), {16, 16, 9}, false, rng_);
+  EXPECT_EQ(never.kind, Placement::Kind::kNever);
+  EXPECT_THAT(never.explanation, HasSubstr("sampling.n: 9 answers"));
+  const Candidate roomy = Add(2, Info(100, 64));
+  EXPECT_EQ(Place(Both({roomy}), {100, 1500, 1}, false, rng_).kind, Placement::Kind::kPlace);
+  never = Place(Both({roomy}), {100, 1000, 2}, false, rng_);
+  EXPECT_EQ(never.kind, Placement::Kind::kNever) << "63 + 63 blocks";
+  EXPECT_THAT(never.explanation, HasSubstr("sampling.n: prompt (100 tokens) + 2 answers"));
+  EXPECT_EQ(Place(Both({Add(3, Info(300, 64))}), {16, 1100, 2}, false, rng_).kind, Placement::Kind::kPlace)
+      << "more than the context together, but each of them fits";
+}
+
+// One token each needs no decode worker, however many there are.
+TEST_F(PolicyTest, ManyAnswersOfOneTokenStayAtThePrefillWorker) {
+  pb::WorkerInfo info = Info(100);
+  info.set_role(pb::ROLE_PREFILL);
+  Pools pools;
+  pools.prefill = {Add(1, info)};
+  pools.pair = [](uint64_t, uint64_t) { return PairState::kUp; };
+  const Placement placement = Place(pools, {16, 1, 4}, false, rng_);
+  EXPECT_EQ(placement.kind, Placement::Kind::kPlace);
+  EXPECT_EQ(placement.prefill, 1u);
+  EXPECT_EQ(placement.decode, 0u);
+  EXPECT_EQ(Place(pools, {16, 2, 4}, false, rng_).kind, Placement::Kind::kNoWorker);
+}
+
 TEST_F(PolicyTest, FewSequencesAreBetterCompanyThanMany) {
   pb::WorkerInfo info = Info(1000, 64);
   info.set_role(pb::ROLE_DECODE);

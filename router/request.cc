@@ -1,6 +1,7 @@
 #include "router/request.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -49,7 +50,7 @@ Request::Request(Submit submit, std::string wire_id) : submit_(std::move(submit)
 }
 
 Demand Request::demand() const {
-  return {submit_.sequence.tokens_size(), submit_.sequence.sampling().max_tokens() * int(emitted_.size())};
+  return {submit_.sequence.tokens_size(), submit_.sequence.sampling().max_tokens(), int(emitted_.size())};
 }
 
 bool Request::Involves(uint64_t incarnation) const {
@@ -61,6 +62,15 @@ bool Request::Involves(uint64_t incarnation) const {
 
 bool Request::HasAllFirst() const {
   return std::all_of(emitted_.begin(), emitted_.end(), [](int n) { return n > 0; });
+}
+
+bool Request::HasAnyFirst() const {
+  return std::any_of(emitted_.begin(), emitted_.end(), [](int n) { return n > 0; });
+}
+
+bool Request::Complete() const {
+  return HasAllFirst() &&
+         std::none_of(reasons_.begin(), reasons_.end(), [](auto r) { return r == pb::FINISH_REASON_UNSPECIFIED; });
 }
 
 Request::Side* Request::Find(const Origin& from) {
@@ -154,7 +164,7 @@ Transition Request::OnGranted(const Origin& from, const pb::LeaseGranted& grante
 
 Transition Request::OnRefused(const Origin& from, const pb::Refused& refused, absl::Time now) {
   Side* side = Find(from);
-  if (side == nullptr || HasAllFirst() || committed_) return Ignored();
+  if (side == nullptr || HasAnyFirst() || committed_) return Ignored();
   if (state_ != (side == &decode_ ? RequestState::kReserved : RequestState::kPrefilling)) return Ignored();
   const pb::ErrorReason reason = refused.error().reason();
   if (reason == pb::NEVER_FITS) never_fits_.insert(side->incarnation);
@@ -193,14 +203,12 @@ Transition Request::OnFirstToken(const pb::Tokens& tokens, absl::Time now) {
   }
   if (emitted_[choice] > 0) return Ignored();
   Transition transition;
-  if (std::all_of(emitted_.begin(), emitted_.end(), [](int n) { return n == 0; })) {
-    Mark("first_token", now, prefill_.name);
-  }
+  if (!HasAnyFirst()) Mark("first_token", now, prefill_.name);
   Emit(tokens.choice(), tokens, 0, transition);
   if (held_[choice].token_ids_size() > 0) Emit(tokens.choice(), std::exchange(held_[choice], {}), 0, transition);
   if (!HasAllFirst() || !split()) return transition;
   state_ = committed_ ? RequestState::kDecoding : RequestState::kHandingOff;
-  if (all_decoded_) {
+  if (all_decoded_ && Complete()) {
     Leave(prefill_, transition);
     Finish(RequestState::kDone, absl::OkStatus(), now, transition);
   }
@@ -212,6 +220,7 @@ Transition Request::OnDecoded(const pb::Tokens& tokens, absl::Time now) {
   const size_t choice = size_t(tokens.choice());
   if (state_ == RequestState::kReserved) return Broken(decode_, "tokens before the lease was granted", now);
   if (split() && !committed_) return Broken(decode_, "tokens before the KV was committed", now);
+  if (reasons_[choice] != pb::FINISH_REASON_UNSPECIFIED) return Ignored();
   const bool hold = split() && emitted_[choice] == 0;
   const int due = hold ? 1 + held_[choice].token_ids_size() : emitted_[choice];
   const int first = tokens.first_index();
@@ -220,7 +229,7 @@ Transition Request::OnDecoded(const pb::Tokens& tokens, absl::Time now) {
     // What is missing never comes again on an ordered stream; an answer with a hole is no answer.
     return Broken(decode_, absl::StrFormat("token %d came, token %d is missing", first, due), now);
   }
-  if (first < 0 || first + count <= due || reasons_[choice] != pb::FINISH_REASON_UNSPECIFIED) return Ignored();
+  if (first < 0 || first + count <= due) return Ignored();
   if (first + count > submit_.sequence.sampling().max_tokens()) {
     return Broken(decode_,
                   absl::StrFormat("more than max_tokens = %d tokens", submit_.sequence.sampling().max_tokens()), now);
@@ -234,9 +243,7 @@ Transition Request::OnDecoded(const pb::Tokens& tokens, absl::Time now) {
     }
     return transition;
   }
-  if (!split() && due == 0 && std::all_of(emitted_.begin(), emitted_.end(), [](int n) { return n == 0; })) {
-    Mark("first_token", now, decode_.name);
-  }
+  if (!split() && !HasAnyFirst()) Mark("first_token", now, decode_.name);
   Emit(tokens.choice(), tokens, due - first, transition);
   return transition;
 }
@@ -274,26 +281,33 @@ Transition Request::OnFinished(const Origin& from, const pb::Finished& finished,
       (emitted_[size_t(choice)] == 0 && held_[size_t(choice)].token_ids_size() == 0)) {
     return Broken(*side, absl::StrFormat("choice %d finished without tokens or reason", choice), now);
   }
-  // Of a split answer exactly one of them tells the end: P if token 0 was all, D if it has the KV.
-  if (split() && (side == &decode_) != committed_) {
-    return Broken(*side, "finished an answer that was not its to finish", now);
-  }
-  reasons_[size_t(choice)] = finished.reason();
+  // Of a split choice exactly one of them tells the end: P if token 0 was all, D if it has the KV. If nothing goes on,
+  // D never gets it.
+  const bool alone = emitted_[size_t(choice)] == 1 && held_[size_t(choice)].token_ids_size() == 0;
+  const bool its = side == &decode_ ? committed_ : alone && !(finished.last() && committed_);
+  if (split() && !its) return Broken(*side, "finished an answer that was not its to finish", now);
+  if (reasons_[size_t(choice)] == pb::FINISH_REASON_UNSPECIFIED) reasons_[size_t(choice)] = finished.reason();
   cached_tokens_ = std::max(cached_tokens_, finished.cached_tokens());
-  if (!finished.last()) return {};
-  if (std::any_of(reasons_.begin(), reasons_.end(), [](auto r) { return r == pb::FINISH_REASON_UNSPECIFIED; })) {
-    Transition transition;
-    Close(*side, transition);
-    return Fail(absl::InternalError(absl::StrCat("worker ", side->name, ": a choice is missing")), now,
-                std::move(transition));
-  }
-  return side == &prefill_ ? FinishedByPrefill(now) : FinishedByDecode(now);
+  if (finished.last()) return side == &prefill_ ? FinishedByPrefill(now) : FinishedByDecode(now);
+  if (!Complete()) return {};
+  // What still runs has been stopped here, or D was faster than the word of P.
+  if (!all_decoded_) return OnEnded(absl::OkStatus(), now);
+  Transition transition;
+  Leave(prefill_, transition);
+  Finish(RequestState::kDone, absl::OkStatus(), now, transition);
+  return transition;
+}
+
+Transition Request::ChoiceMissing(const Side& side, absl::Time now, Transition transition) {
+  return Fail(absl::InternalError(absl::StrCat("worker ", side.name, ": a choice is missing")), now,
+              std::move(transition));
 }
 
 // The answer is over with its first token: D's lease was for nothing.
 Transition Request::FinishedByPrefill(absl::Time now) {
   Transition transition;
   Close(prefill_, transition);
+  if (!Complete()) return ChoiceMissing(prefill_, now, std::move(transition));
   Release(transition);
   Finish(RequestState::kDone, absl::OkStatus(), now, transition);
   return transition;
@@ -303,7 +317,12 @@ Transition Request::FinishedByDecode(absl::Time now) {
   Transition transition;
   Close(decode_, transition);
   all_decoded_ = true;
-  if (!HasAllFirst()) return transition;  // token 0 is on its way from P
+  if (!Complete()) {
+    // Token 0 of a choice, or the end of one that was over with it, is on its way from P.
+    if (split() && prefill_.state == Side::kOpen) return transition;
+    if (!prefill_loss_.ok()) return Fail(prefill_loss_, now, std::move(transition));
+    return ChoiceMissing(decode_, now, std::move(transition));
+  }
   Leave(prefill_, transition);
   Finish(RequestState::kDone, absl::OkStatus(), now, transition);
   return transition;
@@ -315,7 +334,7 @@ Transition Request::OnFailed(const Origin& from, const pb::Failed& failed, absl:
   Transition transition;
   Close(*side, transition);
   // D has everything it needs: P's trouble is its own.
-  if (side == &prefill_ && committed_ && HasAllFirst()) return transition;
+  if (side == &prefill_ && committed_ && HasAllFirst() && !all_decoded_) return transition;
   // P has ended the transfer by itself, which is what D heard first. P says what it was: a complete answer, or an
   // error.
   if (side == &decode_ && split() && !committed_ && prefill_.state == Side::kOpen &&
@@ -342,6 +361,7 @@ Transition Request::OnProgress(const Origin& from, const pb::Progress& progress,
         return Broken(prefill_, "handed over what nobody waited for", now);
       }
       Close(prefill_, transition);
+      if (all_decoded_) return ChoiceMissing(prefill_, now, std::move(transition));
     }
     // The router has its own entries of these: when the client could know.
     if (event.name() == "first_token" || event.name() == "committed") continue;
@@ -362,15 +382,23 @@ Transition Request::OnWorkerLost(uint64_t incarnation, const std::string& why, a
   Transition transition;
   Close(side, transition);
   if (&side == &prefill_ && !knew) return Requeue(std::move(transition));
-  absl::Status loss = absl::UnavailableError(
-      absl::StrFormat("the worker was lost while the request was %s after %d tokens: %s",
-                      state_ == RequestState::kReserved ? "being reserved" : StateName(state_), emitted_[0], why));
+  absl::Status loss =
+      absl::UnavailableError(absl::StrFormat("the worker was lost while the request was %s after %d tokens: %s",
+                                             state_ == RequestState::kReserved ? "being reserved" : StateName(state_),
+                                             std::accumulate(emitted_.begin(), emitted_.end(), 0), why));
   // P has given what the client needs of it. D has all of the KV, or will say that it will never have it.
   if (&side == &prefill_ && split() && HasAllFirst() && decode_.state == Side::kOpen) {
     prefill_loss_ = std::move(loss);
     return transition;
   }
   return Fail(std::move(loss), now, std::move(transition));
+}
+
+Transition Request::OnStopped(int choice, absl::Time now) {
+  if (over() || choice < 0 || choice >= int(reasons_.size()) || emitted_[size_t(choice)] == 0) return Ignored();
+  pb::FinishReason& reason = reasons_[size_t(choice)];
+  if (reason == pb::FINISH_REASON_UNSPECIFIED) reason = pb::FINISH_REASON_STOP;
+  return Complete() ? OnEnded(absl::OkStatus(), now) : Transition();
 }
 
 Transition Request::OnEnded(const absl::Status& why, absl::Time now) {

@@ -8,6 +8,9 @@
 //
 //   failed: from everywhere, by an error of either worker, its loss, the client, the deadline.
 //
+// Of several choices some may be over with token 0, which P says, while the others go on at D. The request is done when
+// each choice is over: by the word of the worker that has it, or by a stop string that was found here.
+//
 // D is a decode worker and P a prefill worker. A worker of role `both` computes the prompt itself: `reserved` leads to
 // `decoding` as soon as the lease is granted. An answer of one token needs no D: `queued` leads to `prefilling`.
 //
@@ -89,7 +92,9 @@ class Request {
 
   // ---- from elsewhere ----
   Transition OnWorkerLost(uint64_t incarnation, const std::string& why, absl::Time now);
-  // The client, the deadline or the router itself ends it. OK: the answer is complete (a stop string).
+  // A stop string completed the choice; what comes of it after that is dropped.
+  Transition OnStopped(int choice, absl::Time now);
+  // The client, the deadline or the router itself ends it. OK: the answer is complete.
   Transition OnEnded(const absl::Status& why, absl::Time now);
 
   RequestState state() const { return state_; }
@@ -130,6 +135,8 @@ class Request {
 
   bool split() const { return prefill_.state != Side::kNone && decode_.state != Side::kNone; }
   bool HasAllFirst() const;
+  bool HasAnyFirst() const;
+  bool Complete() const;           // every choice is over, and its tokens are with the client
   Side* Find(const Origin& from);  // null: stale
   pb::RequestKey Key() const;
   pb::RouterMessage PrefillMessage(const pb::LeaseGranted* granted, absl::Time now) const;
@@ -138,6 +145,7 @@ class Request {
   Transition OnFirstToken(const pb::Tokens& tokens, absl::Time now);
   Transition OnDecoded(const pb::Tokens& tokens, absl::Time now);
   void Emit(int choice, const pb::Tokens& tokens, int skip, Transition& transition);
+  Transition ChoiceMissing(const Side& side, absl::Time now, Transition transition);
   Transition FinishedByPrefill(absl::Time now);
   Transition FinishedByDecode(absl::Time now);
   Transition Requeue(Transition transition);

@@ -102,8 +102,9 @@ absl::Status FillPrompt(const pb::GenerateRequest& request, const ServedModel& m
 // Fields that the workers can't honour yet. A default value that is spelled out is fine.
 absl::Status CheckUnsupported(const pb::GenerateRequest& request) {
   const pb::SamplingParams& s = request.sampling();
-  if (s.has_n() && s.n() < 1) return Bad("sampling.n", absl::StrFormat("must be >= 1, got %d", s.n()));
-  if (s.n() > kMaxChoices) return Unsupported("sampling.n", absl::StrFormat("at most %d is allowed", kMaxChoices));
+  if (s.has_n() && (s.n() < 1 || s.n() > kMaxChoices)) {
+    return Bad("sampling.n", absl::StrFormat("must be in [1, %d], got %d", kMaxChoices, s.n()));
+  }
   if (s.has_prompt_logprobs()) {
     if (s.prompt_logprobs() < 0) {
       return Bad("sampling.prompt_logprobs", absl::StrFormat("must be >= 0, got %d", s.prompt_logprobs()));

@@ -17,6 +17,7 @@ _SAMPLING_SCALARS = {
 
 @dataclasses.dataclass
 class Answer:
+    """Of one choice; that of choice 0 has the request's fields and, by choice(i), the other ones."""
     prompt_ids: list = dataclasses.field(default_factory=list)
     text: str = ""
     token_ids: list = dataclasses.field(default_factory=list)
@@ -27,6 +28,13 @@ class Answer:
     timing: object = None
     seed: int = 0
     responses: int = 0  # that carried text or tokens
+    others: dict = dataclasses.field(default_factory=dict)
+
+    def choice(self, index):
+        return self if index == 0 else self.others.setdefault(index, Answer())
+
+    def all_choices(self):
+        return [self.choice(i) for i in range(1 + len(self.others))]
 
     def add(self, response):
         if response.HasField("prompt"):
@@ -37,14 +45,17 @@ class Answer:
         if response.HasField("timing"):
             self.timing = response.timing
         for delta in response.choices:
-            self.responses += 1
-            self.text += delta.text
-            self.token_ids += delta.token_ids
-            for entry in delta.logprobs:
-                assert entry.sampled.token_id in delta.token_ids
-                self.logprobs.append(entry.sampled.logprob)
-                self.top.append([(t.token_id, t.logprob) for t in entry.top])
-            self.finish_reason = delta.finish_reason or self.finish_reason
+            self.choice(delta.index).add_delta(delta)
+
+    def add_delta(self, delta):
+        self.responses += 1
+        self.text += delta.text
+        self.token_ids += delta.token_ids
+        for entry in delta.logprobs:
+            assert entry.sampled.token_id in delta.token_ids
+            self.logprobs.append(entry.sampled.logprob)
+            self.top.append([(t.token_id, t.logprob) for t in entry.top])
+        self.finish_reason = delta.finish_reason or self.finish_reason
 
 
 class Client:

@@ -36,7 +36,9 @@ absl::Status CheckUnsupported(const v1::SequenceSpec& spec) {
   constexpr absl::string_view kNotYet = "is not supported by this worker";
   if (!spec.adapter().empty()) return Bad("adapter", kNotYet);
   if (!spec.task().empty() && spec.task() != "generate") return Bad("task", kNotYet);
-  if (p.has_n() && (p.n() < 1 || p.n() > kMaxChoices)) return Bad("sampling.n", absl::StrCat(p.n(), " ", kNotYet));
+  if (p.has_n() && (p.n() < 1 || p.n() > kMaxChoices)) {
+    return Bad("sampling.n", absl::StrCat(p.n(), " is outside [1, ", kMaxChoices, "]"));
+  }
   if (spec.choice() != 0) return Bad("choice", "only 0 is supported by this worker");
   if (p.has_prompt_logprobs() && (p.prompt_logprobs() < 0 || p.prompt_logprobs() > kMaxPromptLogprobs)) {
     return Bad("sampling.prompt_logprobs", kNotYet);
@@ -95,6 +97,7 @@ absl::StatusOr<engine::EngineRequest> ToEngineRequest(const v1::SequenceSpec& sp
 
   engine::EngineRequest request;
   request.choice = spec.choice();
+  request.n = p.has_n() ? p.n() : 1;
   request.tokens.assign(spec.tokens().begin(), spec.tokens().end());
   request.num_prompt_tokens = spec.num_prompt_tokens();
   request.priority = spec.priority();

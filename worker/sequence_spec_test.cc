@@ -29,7 +29,7 @@ TEST(SequenceSpec, CarriesEverything) {
   p.set_min_tokens(2);
   p.set_ignore_eos(true);
   p.add_stop_token_ids(4);
-  p.set_n(1);
+  p.set_n(3);
   p.set_repetition_penalty(1.1f);
   p.set_presence_penalty(-0.5f);
   p.set_frequency_penalty(0.25f);
@@ -39,6 +39,7 @@ TEST(SequenceSpec, CarriesEverything) {
   EXPECT_EQ(request->tokens.size(), 6u);
   EXPECT_EQ(request->num_prompt_tokens, 5);
   EXPECT_EQ(request->priority, -3);
+  EXPECT_EQ(request->n, 3);
   const engine::SamplingParams& s = request->sampling;
   EXPECT_EQ(s.temperature, 0.7f);
   EXPECT_EQ(s.top_p, 0.9f);
@@ -61,6 +62,7 @@ TEST(SequenceSpec, CarriesEverything) {
 TEST(SequenceSpec, AbsentMeansTheDefault) {
   const auto request = ToEngineRequest(Spec(5, 7), kVocab);
   ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->n, 1);
   EXPECT_EQ(request->sampling.temperature, 0.0f);
   EXPECT_EQ(request->sampling.top_p, 1.0f);
   EXPECT_EQ(request->sampling.top_k, 0);
@@ -87,7 +89,7 @@ TEST(SequenceSpec, NamesTheFieldThatIsWrong) {
       {"adapter", [](auto& s) { s.set_adapter("x"); }},
       {"task", [](auto& s) { s.set_task("embed"); }},
       {"choice", [](auto& s) { s.set_choice(1); }},
-      {"sampling.n", [](auto& s) { s.mutable_sampling()->set_n(2); }},
+      {"sampling.n", [](auto& s) { s.mutable_sampling()->set_n(17); }},
       {"sampling.repetition_penalty", [](auto& s) { s.mutable_sampling()->set_repetition_penalty(kNan); }},
       {"sampling.repetition_penalty", [](auto& s) { s.mutable_sampling()->set_repetition_penalty(0); }},
       {"sampling.presence_penalty", [](auto& s) { s.mutable_sampling()->set_presence_penalty(kInf); }},
