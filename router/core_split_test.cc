@@ -357,6 +357,7 @@ TEST(CoreSplitTest, UnconfirmedCancelsAreForgottenAfterALease) {
   World world = PairedWorld();
   world.Submit(10);
   world.Grant(kD, 10);
+  world.SendTokens(kP, 10, 0, 1);
   world.Do(StopFound{10});
   EXPECT_TRUE(world.EndOf(10).ok());
   EXPECT_EQ(world.core_.sizes().attempts, 2);

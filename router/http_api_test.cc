@@ -305,7 +305,9 @@ TEST(CompletionAnswer, EveryChoiceUnderItsIndex) {
         const int index = choice["index"];
         texts[index] += choice["text"];
         reasons[index] = choice["finish_reason"];
-        if (choice["text"] == "c") EXPECT_EQ(choice["logprobs"]["text_offset"], Json({1})) << "counted by choice";
+        if (choice["text"] == "c") {
+          EXPECT_EQ(choice["logprobs"]["text_offset"], Json({1})) << "counted by choice";
+        }
       }
     }
     EXPECT_EQ(texts, (std::map<int, std::string>{{0, "a!"}, {1, "bc?"}}));

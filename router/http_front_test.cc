@@ -183,7 +183,7 @@ TEST_F(HttpFrontTest, BadInputGetsItsCodeAndNamesItsField) {
   const std::tuple<std::string, int, std::string> cases[] = {
       {R"({"prompt": "x", "top_p": 1.5})", 400, "top_p"},
       {R"({"prompt": "x", "max_tokens": "5"})", 400, "max_tokens"},
-      {R"({"prompt": "x", "n": 2})", 400, "n"},
+      {R"({"prompt": "x", "n": 17})", 400, "n"},
       {R"({"prompt": ""})", 400, "prompt"},
       {R"({"prompt": [99999999]})", 400, "prompt"},
       {R"({"prompt": "x", "model": "other"})", 404, "model"},

@@ -175,7 +175,7 @@ class ChoicesTest(unittest.TestCase):
 
         status, body = self.post(prompt="hi", n=17)
         self.assertEqual(status, 400, body)
-        self.assertIn("sampling.n", body)
+        self.assertIn("n: must be in", body)
 
     def test_cli(self):
         _, prompt, fields = self.asked[0]
