@@ -70,6 +70,24 @@ wait_for_worker() { # NAME
   say "    ${line#sluice_* }"
 }
 
+# Workers are ready before the router has them: waits until it counts all of these as active.
+wait_until_active() { # NAME...
+  local name pid state began_waiting
+  began_waiting=$(now_ms)
+  for name in "$@"; do
+    pid=$(recorded_pid "$run/$name.pid") || die "$name has ended; the log is $logs/$name.log"
+    # The table's columns: role, pid, port, state.
+    until state=$("$build/sluice" status --router "$address" 2>/dev/null) &&
+      awk -v pid="$pid" '$2 == pid && $4 == "active" {found = 1} END {exit !found}' <<<"$state"; do
+      if (($(now_ms) - began_waiting > 60000)); then
+        printf '%s: %s is not active at the router after 60 s; the logs are in %s\n' "$me" "$name" "$logs" >&2
+        return 1
+      fi
+      sleep 0.05
+    done
+  done
+}
+
 # Indices of the live workers of a role, ascending.
 live_workers() { # ROLE
   local file index
