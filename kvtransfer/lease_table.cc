@@ -1,5 +1,7 @@
 #include "kvtransfer/lease_table.h"
 
+#include <algorithm>
+
 namespace sluice::kvtransfer {
 
 uint64_t LeaseTable::Grant(absl::Time now) {
@@ -29,6 +31,10 @@ bool LeaseTable::Release(uint64_t id) {
 
 std::vector<uint64_t> LeaseTable::Expire(absl::Time now) {
   std::vector<uint64_t> ended;
+  const bool due = !order_.empty() && order_.begin()->first <= now;
+  if (due && grace_end_ == absl::InfinitePast() && now - order_.begin()->first > kLate) grace_end_ = now + kGrace;
+  if (due && now < grace_end_) return ended;
+  grace_end_ = absl::InfinitePast();
   while (!order_.empty() && order_.begin()->first <= now) {
     ended.push_back(order_.begin()->second);
     expiry_.erase(order_.begin()->second);
@@ -38,7 +44,7 @@ std::vector<uint64_t> LeaseTable::Expire(absl::Time now) {
 }
 
 absl::Time LeaseTable::NextExpiry() const {
-  return order_.empty() ? absl::InfiniteFuture() : order_.begin()->first;
+  return order_.empty() ? absl::InfiniteFuture() : std::max(order_.begin()->first, grace_end_);
 }
 
 }  // namespace sluice::kvtransfer

@@ -2,7 +2,8 @@
 //
 // Promises: ids count up from 1 and are never reused; a lease lives until Release or until the Expire call that returns
 // it, so one that is overdue but not yet collected can still be renewed (a renewal that waited behind a long step is
-// not punished for the wait). Renewing never shortens a lease.
+// not punished for the wait). Renewing never shortens a lease. Who comes to Expire long after a lease was due did not
+// listen meanwhile, because its machine stood still, say: the renewals may be in its sockets, so they get a moment.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,11 @@ class LeaseTable {
 
   bool Release(uint64_t id);
 
-  // Ends and returns the leases whose time is up, the earliest first.
+  static constexpr absl::Duration kLate = absl::Seconds(1);
+  static constexpr absl::Duration kGrace = absl::Seconds(1);
+
+  // Ends and returns the leases whose time is up, the earliest first; none for kGrace after a call that came more than
+  // kLate too late.
   std::vector<uint64_t> Expire(absl::Time now);
 
   // When Expire has something to do; InfiniteFuture when there is no lease.
@@ -43,6 +48,7 @@ class LeaseTable {
   // The same set of leases twice: by id and by time.
   std::unordered_map<uint64_t, absl::Time> expiry_;
   std::set<std::pair<absl::Time, uint64_t>> order_;
+  absl::Time grace_end_ = absl::InfinitePast();  // else what is due now waits until then
 };
 
 }  // namespace sluice::kvtransfer

@@ -95,5 +95,25 @@ TEST(LeaseTable, AgreesWithTheNaiveModel) {
   }
 }
 
+TEST(LeaseTable, WhoWasAwayListensBeforeItExpires) {
+  LeaseTable table(absl::Seconds(10));
+  const absl::Time start = absl::UnixEpoch();
+  const uint64_t a = table.Grant(start), b = table.Grant(start + absl::Seconds(1));
+  const absl::Time back = start + absl::Seconds(19);  // nothing ran for nine seconds
+  EXPECT_TRUE(table.Expire(back).empty());
+  EXPECT_EQ(table.NextExpiry(), back + LeaseTable::kGrace);
+  EXPECT_TRUE(table.Renew(a, back + absl::Milliseconds(400)));
+  EXPECT_TRUE(table.Expire(back + absl::Milliseconds(500)).empty());
+  EXPECT_EQ(table.Expire(back + LeaseTable::kGrace), std::vector<uint64_t>{b}) << "who is silent still ends";
+  EXPECT_EQ(table.NextExpiry(), back + absl::Milliseconds(10400));
+  EXPECT_EQ(table.Expire(back + absl::Milliseconds(10400)), std::vector<uint64_t>{a}) << "the grace is over";
+}
+
+TEST(LeaseTable, NobodyIsLateForALongStep) {
+  LeaseTable table(absl::Seconds(10));
+  const uint64_t a = table.Grant(absl::UnixEpoch());
+  EXPECT_EQ(table.Expire(absl::UnixEpoch() + absl::Seconds(10) + LeaseTable::kLate), std::vector<uint64_t>{a});
+}
+
 }  // namespace
 }  // namespace sluice::kvtransfer

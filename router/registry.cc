@@ -11,6 +11,8 @@ namespace {
 
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(100);
 constexpr absl::Duration kLastBackoff = absl::Seconds(2);
+constexpr absl::Duration kLate = absl::Seconds(1);
+constexpr absl::Duration kGrace = absl::Seconds(1);
 
 }  // namespace
 
@@ -193,6 +195,16 @@ void Registry::UpdateState(WorkerRecord& worker, absl::Time now) const {
   }
 }
 
+bool Registry::IsSilent(WorkerRecord& worker, absl::Time now) const {
+  const absl::Time due = worker.last_heard + options_.lease;
+  if (now < due) {
+    worker.grace_end = absl::InfinitePast();
+    return false;
+  }
+  if (worker.grace_end == absl::InfinitePast() && now - due > kLate) worker.grace_end = now + kGrace;
+  return now >= worker.grace_end;
+}
+
 std::vector<Registry::Loss> Registry::Advance(absl::Time now) {
   std::vector<Loss> losses;
   for (auto it = workers_.begin(); it != workers_.end();) {
@@ -202,7 +214,7 @@ std::vector<Registry::Loss> Registry::Advance(absl::Time now) {
       continue;
     }
     UpdateState(worker, now);
-    if (now >= worker.last_heard + options_.lease) {
+    if (IsSilent(worker, now)) {
       losses.push_back(
           MakeGone(worker, now, absl::StrFormat("no heartbeat for %s", absl::FormatDuration(now - worker.last_heard))));
     }
@@ -218,7 +230,7 @@ absl::Time Registry::NextDeadline() const {
       next = std::min(next, worker.gone_at + options_.lease);
       continue;
     }
-    next = std::min({next, worker.last_heard + options_.lease, worker.connect_at});
+    next = std::min({next, std::max(worker.last_heard + options_.lease, worker.grace_end), worker.connect_at});
     if (worker.state != pb::WORKER_STATE_SUSPECT) next = std::min(next, SuspectAt(worker));
   }
   return next;

@@ -41,6 +41,7 @@ struct WorkerRecord {
   uint64_t session = 0;  // 0: the announce stream is lost
   absl::Time last_heard;
   absl::Time gone_at;
+  absl::Time grace_end = absl::InfinitePast();  // else its lease is over, but the router has not listened
   bool draining = false;
 
   uint64_t link = 0;  // 0: no Work stream is open or being opened
@@ -101,7 +102,8 @@ class Registry {
   WorkerRecord* LinkUp(uint64_t link);
   WorkerRecord* LinkDown(uint64_t link, absl::Time now);  // schedules the next attempt
 
-  // Moves states along as time passes.
+  // Moves states along as time passes. Called long after a lease was over, it gives the worker a moment more: a router
+  // that stood still (its machine did, say) has not heard what waits in its sockets.
   std::vector<Loss> Advance(absl::Time now);
   absl::Time NextDeadline() const;
 
@@ -113,6 +115,7 @@ class Registry {
 
  private:
   absl::Status CheckFit(const pb::WorkerInfo& info) const;
+  bool IsSilent(WorkerRecord& worker, absl::Time now) const;
   Loss MakeGone(WorkerRecord& worker, absl::Time now, std::string why);
   void UpdateState(WorkerRecord& worker, absl::Time now) const;
   absl::Time SuspectAt(const WorkerRecord& worker) const { return worker.last_heard + 3 * options_.heartbeat; }

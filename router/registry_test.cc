@@ -100,6 +100,23 @@ TEST(RegistryTest, NewIncarnationOnTheSameAddressReplacesTheOld) {
   EXPECT_EQ(registry.LinkDown(1, kStart), nullptr);  // its link is nobody's any more
 }
 
+TEST(RegistryTest, ARouterThatStoodStillListensBeforeItGivesUp) {
+  Registry registry(Options());
+  Join(registry, 1, 1, 1, kStart);
+  Join(registry, 2, 2, 2, kStart);
+  const absl::Time back = kStart + absl::Seconds(18);
+  EXPECT_TRUE(registry.Advance(back).empty());
+  EXPECT_EQ(registry.Find(1)->state, pb::WORKER_STATE_SUSPECT);
+  pb::WorkerReport report;
+  report.set_sequence(1);
+  registry.Heartbeat(1, report, back + absl::Milliseconds(300));
+  EXPECT_EQ(registry.NextDeadline(), back + absl::Seconds(1));
+  const auto losses = registry.Advance(back + absl::Seconds(1));
+  ASSERT_EQ(losses.size(), 1u) << "who is silent still goes";
+  EXPECT_EQ(losses[0].incarnation, 2u);
+  EXPECT_EQ(registry.Find(1)->state, pb::WORKER_STATE_ACTIVE);
+}
+
 TEST(RegistryTest, AWorkerThatWasSilentForALeaseMayComeBack) {
   Registry registry(Options());
   Join(registry, 1, 1, 1, kStart);

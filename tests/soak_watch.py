@@ -67,7 +67,7 @@ class Watch:
             mean = sum(s[1] for s in half) / len(half)
             growth = rise([(s[0], s[1]) for s in half])
             out[name] = {
-                "kib": [samples[0][1], half[0][1], half[-1][1]], "kib_most": max(s[1] for s in samples),
+                "kib": [s[1] for s in samples[::max(1, len(samples) // 30)]], "kib_most": max(s[1] for s in samples),
                 "rise_kib": round(growth, 1), "allowed_kib": round(max(1024, mean / 100), 1),
                 "flat": growth < max(1024, mean / 100), "file_kib": samples[-1][2],
                 "open_files": [samples[0][3], max(s[3] for s in samples), samples[-1][3]],
