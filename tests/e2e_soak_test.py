@@ -29,7 +29,7 @@ class TheSoakItselfCanFail(unittest.TestCase):
     def test_memory_that_grows_is_not_flat(self):
         watch = soak.Watch({"grows": 0, "settles": 0, "waves": 0})
         for i in range(200):
-            watch.samples["grows"].append((i, 50000 + 25 * i, 0, 9, 9))
+            watch.samples["grows"].append((i, 50000 + 12 * i, 0, 9, 9))
             watch.samples["settles"].append((i, 50000 + min(20000, 1000 * i), 0, 9, 9))
             watch.samples["waves"].append((i, 50000 + 800 * (i % 2), 0, 9, 9))
         flat = {name: figures["flat"] for name, figures in watch.report().items()}

@@ -1,8 +1,8 @@
 """Memory, files and threads of processes over time, and whether they stay where they are.
 
 Memory is what a process has of its own: RssAnon + RssShmem. Pages of the mapped model file (RssFile) come and go as the
-system likes. Flat means: the least-squares line through the second half of the samples rises by less than 2 % of its
-mean, or 2 MiB, from the half to the end: allocators still settle then, by about 1 % in five minutes.
+system likes. Flat means: the least-squares line through the second half of the samples rises by less than 1 % of its
+mean, or 1 MiB, from the half to the end.
 """
 import pathlib
 import threading
@@ -68,8 +68,8 @@ class Watch:
             growth = rise([(s[0], s[1]) for s in half])
             out[name] = {
                 "kib": [s[1] for s in samples[::max(1, len(samples) // 30)]], "kib_most": max(s[1] for s in samples),
-                "rise_kib": round(growth, 1), "allowed_kib": round(max(2048, mean / 50), 1),
-                "flat": growth < max(2048, mean / 50), "file_kib": samples[-1][2],
+                "rise_kib": round(growth, 1), "allowed_kib": round(max(1024, mean / 100), 1),
+                "flat": growth < max(1024, mean / 100), "file_kib": samples[-1][2],
                 "open_files": [samples[0][3], max(s[3] for s in samples), samples[-1][3]],
                 "threads": [samples[0][4], max(s[4] for s in samples), samples[-1][4]]}
         return out
