@@ -222,7 +222,7 @@ TEST_F(RealBits, Preemption) {
   }
   Drain(*engine, answers);
   Compare(answers, *alone_);
-  EXPECT_GE(engine->stats().preemptions, Full() ? 5u : 2u);
+  EXPECT_GE(engine->stats().preemptions, Full() ? 8u : 2u);
   std::cout << engine->stats().preemptions << " preemptions\n";
 }
 

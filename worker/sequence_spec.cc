@@ -101,6 +101,7 @@ absl::StatusOr<engine::EngineRequest> ToEngineRequest(const v1::SequenceSpec& sp
   request.tokens.assign(spec.tokens().begin(), spec.tokens().end());
   request.num_prompt_tokens = spec.num_prompt_tokens();
   request.priority = spec.priority();
+  request.cache_salt = spec.cache_salt();
   engine::SamplingParams& to = request.sampling;
   to.temperature = p.temperature();
   to.top_p = p.has_top_p() ? p.top_p() : 1.0f;

@@ -29,6 +29,7 @@ TEST(SequenceSpec, CarriesEverything) {
   p.set_min_tokens(2);
   p.set_ignore_eos(true);
   p.add_stop_token_ids(4);
+  spec.set_cache_salt("of one tenant");
   p.set_n(3);
   p.set_repetition_penalty(1.1f);
   p.set_presence_penalty(-0.5f);
@@ -40,6 +41,7 @@ TEST(SequenceSpec, CarriesEverything) {
   EXPECT_EQ(request->num_prompt_tokens, 5);
   EXPECT_EQ(request->priority, -3);
   EXPECT_EQ(request->n, 3);
+  EXPECT_EQ(request->cache_salt, "of one tenant");
   const engine::SamplingParams& s = request->sampling;
   EXPECT_EQ(s.temperature, 0.7f);
   EXPECT_EQ(s.top_p, 0.9f);

@@ -15,6 +15,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "worker/error_info.h"
 #include "worker/host_kv.h"
+#include "worker/monotonic_clock.h"
 #include "worker/worker_info.h"
 
 namespace sluice::worker {
@@ -70,7 +71,7 @@ engine::EngineOptions ToEngineOptions(const WorkerOptions& options) {
   to.scheduler.max_step_tokens = options.max_step_tokens;
   to.scheduler.max_step_seqs = options.max_seqs;
   to.prefix_caching = options.prefix_cache;
-  to.seconds = [] { return absl::ToDoubleSeconds(absl::Nanoseconds(absl::GetCurrentTimeNanos())); };
+  to.seconds = [] { return absl::ToDoubleSeconds(MonotonicNow() - absl::UnixEpoch()); };
   if (options.drafts > 0) {
     to.scheduler.max_drafts = options.drafts;
     to.scheduler.max_step_logits = 2 * options.max_seqs;
