@@ -32,6 +32,13 @@ class SamplingTest(unittest.TestCase):
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
 
+    def test_cached_prefixes_are_shared_between_equal_salts_only(self):
+        prompt = [random.randrange(3, 200) for _ in range(50)]
+        for client in (self.both.client, self.apart.client):
+            answers = [client.generate(prompt, max_tokens=4, cache_salt=salt) for salt in ("a", "a", "b", "")]
+            self.assertEqual([a.usage.cached_tokens for a in answers], [0, 48, 0, 0])
+            self.assertEqual(len({tuple(a.token_ids) for a in answers}), 1)
+
     def test_the_same_tokens_with_prefill_and_decode_apart(self):
         rng = random.Random(SEED)
         choices = {
