@@ -21,6 +21,9 @@ class Drafter {
 
   // Of the `drafted` guesses after `position` tokens the first `accepted` were right.
   virtual void Report(int position, int drafted, int accepted) = 0;
+
+  // What one more row adds to the steps now, as a share of a step. Decides how many guesses pay, never which.
+  virtual void set_row_cost(double row_cost) = 0;
 };
 
 }  // namespace sluice::engine

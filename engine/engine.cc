@@ -11,9 +11,12 @@
 #include "absl/strings/string_view.h"
 #include "engine/model/decoder.h"
 #include "engine/runner/executor.h"
+#include "engine/speculation/row_cost.h"
 
 namespace sluice::engine {
 namespace {
+
+constexpr double kFirstRowCost = 0.3;  // until steps of several sizes were seen
 
 absl::Status CheckOptions(const EngineOptions& o, const ModelConfig& config) {
   const auto positive = [](absl::string_view name, int64_t value) {
@@ -47,16 +50,24 @@ absl::StatusOr<int> NumBlocks(const EngineOptions& o, const kernels::KvLayout& l
   return int(blocks);
 }
 
+// Rows of prompts share their reading of the KV: a step with chunks says nothing of what a draft costs.
+bool OnlyDecodeRows(const StepPlan& plan) {
+  return std::all_of(plan.chunks.begin(), plan.chunks.end(), [](const Chunk& c) { return c.count == 1 && c.samples; });
+}
+
 }  // namespace
 
 struct Engine::Impl {
   double Now() const { return seconds ? seconds() : 0; }
+  bool learns_row_cost() const { return seconds && drafts; }
 
   std::unique_ptr<Decoder> decoder;
   std::unique_ptr<kernels::KvPool> kv;
   std::unique_ptr<SequenceTable> sequences;
   std::unique_ptr<Executor> executor;
   std::function<double()> seconds;
+  bool drafts = false;
+  RowCost row_cost{kFirstRowCost};
   uint64_t begun = 0, committed = 0;  // numbers of steps
   std::vector<SequenceProgress> progress;  // of the last step
   EngineStats counts;
@@ -94,6 +105,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, co
   impl->executor = std::make_unique<Executor>(impl->decoder.get(), impl->kv.get(), max_logits,
                                               options.draft_rule, options.seconds);
   impl->seconds = options.seconds;
+  impl->drafts = options.new_drafter != nullptr && scheduler.max_drafts > 0;
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
@@ -155,7 +167,12 @@ int Engine::steps_under_way() const {
 std::unique_ptr<StepWork> Engine::Begin() {
   CHECK_LT(steps_under_way(), kMaxStepsUnderWay);
   const double begin = impl_->Now();
-  StepPlan plan = impl_->sequences->scheduler().Plan();
+  Scheduler& scheduler = impl_->sequences->scheduler();
+  if (impl_->learns_row_cost()) {
+    impl_->counts.draft_row_cost = impl_->row_cost.Share(std::max(scheduler.running(), 1));
+    scheduler.set_draft_row_cost(impl_->counts.draft_row_cost);
+  }
+  StepPlan plan = scheduler.Plan();
   std::unique_ptr<StepWork> step;
   if (!plan.empty()) {
     step = std::make_unique<StepWork>(
@@ -176,6 +193,9 @@ absl::Status Engine::Execute(StepWork& step) {
 std::vector<TokenOutput> Engine::Commit(std::unique_ptr<StepWork> step) {
   CHECK_EQ(step->number, impl_->committed + 1);
   const double begin = impl_->Now();
+  if (impl_->learns_row_cost() && OnlyDecodeRows(step->plan)) {
+    impl_->row_cost.Report(int(step->inputs.tokens.size()), step->execute_seconds);
+  }
   StepOutput out = engine::Commit(*step, *impl_->sequences);
   impl_->committed = step->number;
   impl_->progress = std::move(out.progress);

@@ -33,7 +33,7 @@ struct EngineOptions {
   std::string model_hash;         // of cached prefixes; engines of different models never meet, so it may be empty
   DrafterFactory new_drafter;  // one a sequence; empty: no drafts. See also scheduler.max_drafts
   DraftRule draft_rule = DraftRule::kEquality;
-  std::function<double()> seconds;  // a clock, for the statistics alone; may be empty
+  std::function<double()> seconds;  // a clock, for statistics and for how many drafts pay; may be empty
 };
 
 // Counts are since the start.
@@ -51,6 +51,7 @@ struct EngineStats {
   int cached_blocks = 0;
   uint64_t drafted = 0;
   uint64_t accepted_drafts = 0;
+  double draft_row_cost = 0;  // what one more row adds now, as a share of a step; 0 where nothing is learned
   double plan_seconds = 0, execute_seconds = 0, sample_seconds = 0, commit_seconds = 0;  // sample is part of execute
 };
 

@@ -226,6 +226,47 @@ TEST(Engine, OptionsThatMakeNoSenseAreRefused) {
 
 // Adds, cancels and steps at random. What must hold: refusals only for the right reason, no leak, and everything that
 // is not cancelled ends after the right number of tokens.
+// Guesses `drafts` tokens that are never right and keeps what it is told.
+class CostWitness final : public Drafter {
+ public:
+  explicit CostWitness(int drafts) : drafts_(drafts) {}
+  bool active(int) const override { return true; }
+  std::vector<int32_t> Propose(std::span<const int32_t> tokens, int limit) override {
+    const int count = std::min(limit, int(tokens.size()) % 2 == 0 ? drafts_ : 0);
+    return std::vector<int32_t>(size_t(count), tokens[0]);
+  }
+  void Report(int, int, int) override {}
+  void set_row_cost(double row_cost) override { told = row_cost; }
+
+  static inline double told = -1;
+
+ private:
+  int drafts_;
+};
+
+TEST(Engine, DraftersLearnWhatARowCostsFromTheStepsTimes) {
+  // A step takes 2 + 1 per row, by the clock of the test: a row more is a third of the step of one row.
+  const TinySetup setup = MakeTinySetup({});
+  ASSERT_TRUE(setup.file && setup.backend);
+  EngineOptions options{.num_blocks = 64};
+  options.scheduler.max_drafts = 3;
+  options.scheduler.max_step_logits = options.scheduler.max_step_seqs + 3;
+  options.new_drafter = [] { return std::make_unique<CostWitness>(3); };
+  options.seconds = [] { return 0.0; };
+  auto engine = MakeEngine(setup, options);
+  EngineRequest r = MixedRequests(1, setup.file->config().vocab)[0];
+  r.sampling.max_tokens = 60;
+  ASSERT_TRUE(engine->Add(r).ok());
+  while (auto step = engine->Begin()) {
+    const size_t rows = step->inputs.tokens.size();
+    ASSERT_TRUE(engine->Execute(*step).ok());
+    step->execute_seconds = 2.0 + double(rows);
+    engine->Commit(std::move(step));
+  }
+  EXPECT_NEAR(CostWitness::told, 1.0 / 3, 0.02);
+  EXPECT_EQ(engine->stats().draft_row_cost, CostWitness::told);
+}
+
 TEST(Engine, NothingLeaksUnderRandomOperations) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -66,6 +66,12 @@ void Scheduler::Remove(const Sequence* sequence) {
   std::erase_if(running_, is_it);
 }
 
+void Scheduler::set_draft_row_cost(double row_cost) {
+  for (const SequencePtr& s : running_) {
+    if (s->drafter != nullptr) s->drafter->set_row_cost(row_cost);
+  }
+}
+
 StepPlan Scheduler::Plan() {
   ++plans_;
   PromoteStarved();

@@ -64,6 +64,9 @@ class Scheduler {
   void AddRunning(std::shared_ptr<Sequence> sequence);  // REQUIRES: holds those of its tokens
   void Remove(const Sequence* sequence);                // no-op if it isn't there; its blocks are the caller's
 
+  // For the drafters of the sequences that run.
+  void set_draft_row_cost(double row_cost);
+
   // Marks what it hands out as scheduled.
   StepPlan Plan();
 

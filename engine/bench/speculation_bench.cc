@@ -22,7 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/engine.h"
 #include "engine/files/model_file.h"
-#include "engine/speculation/prompt_lookup.h"
+#include "engine/speculation/prompt_lookup_drafter.h"
 #include "engine/speculation/row_cost.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -102,29 +102,6 @@ std::vector<Text> Texts() {
 
 // ---- drafters
 
-// The cost of a row as it is known now, shared by all drafters of an engine.
-struct CostBoard {
-  double row_cost = 0.3;
-};
-
-// Prompt lookup at the cost that the board shows.
-class LookupAtCost final : public Drafter {
- public:
-  explicit LookupAtCost(const CostBoard* board) : board_(board) {}
-  bool active(int position) const override {
-    lookup_.length().set_row_cost(board_->row_cost);
-    return lookup_.length().Next(position) > 0;
-  }
-  std::vector<int32_t> Propose(std::span<const int32_t> tokens, int limit) override {
-    return lookup_.Draft(tokens, limit);
-  }
-  void Report(int position, int drafted, int accepted) override { lookup_.Report(position, drafted, accepted); }
-
- private:
-  const CostBoard* board_;
-  mutable PromptLookup lookup_;
-};
-
 // Always as many drafts as the board says, of no use: what rows cost.
 struct RowsBoard {
   int drafts = 0;
@@ -137,6 +114,7 @@ class Ballast final : public Drafter {
     return std::vector<int32_t>(size_t(std::min(limit, board_->drafts)), tokens[0]);
   }
   void Report(int, int, int) override {}
+  void set_row_cost(double) override {}
 
  private:
   const RowsBoard* board_;
@@ -157,7 +135,7 @@ struct Run {
 // One engine's way through a text, step by step.
 class Runner {
  public:
-  Runner(Engine* engine, RowCost* cost, CostBoard* board) : engine_(engine), cost_(cost), board_(board) {}
+  explicit Runner(Engine* engine) : engine_(engine) {}
 
   absl::Status Start(const Text& text, const Tokenizer& tokenizer) {
     run_ = {};
@@ -180,14 +158,12 @@ class Runner {
   absl::Status Step() {
     const EngineStats stats = engine_->stats();
     const bool decode = stats.waiting_tokens == 0;
-    if (decode && cost_ != nullptr) board_->row_cost = cost_->Share(stats.running);
     const double begin = Now();
     auto outputs = engine_->Step();
     const double seconds = Now() - begin;
     if (!outputs.ok()) return outputs.status();
     for (const TokenOutput& out : *outputs) run_.answers[out.id].push_back(out.sampled.token);
     if (!decode) return absl::OkStatus();
-    if (cost_ != nullptr) cost_->Report(int(engine_->stats().rows - stats.rows), seconds);
     run_.seconds += seconds;
     run_.tokens += int64_t(outputs->size());
     run_.sequence_steps += stats.running;
@@ -202,8 +178,6 @@ class Runner {
 
  private:
   Engine* engine_;
-  RowCost* cost_;  // null: the board stays as it is
-  CostBoard* board_;
   Run run_;
   EngineStats before_;
 };
@@ -227,13 +201,14 @@ struct Setup {
   std::unique_ptr<Tokenizer> tokenizer;
 };
 
-absl::StatusOr<std::unique_ptr<Engine>> NewEngine(const Setup& setup, DrafterFactory drafter) {
+absl::StatusOr<std::unique_ptr<Engine>> NewEngine(const Setup& setup, DrafterFactory drafter, bool learns = false) {
   EngineOptions o;
   o.max_context = std::min(2048, setup.file->config().context_length);
   o.scheduler.max_step_seqs = kMaxSeqs;
   o.scheduler.max_step_logits = kMaxSeqs * (1 + kMaxDrafts);
   o.scheduler.max_drafts = drafter ? kMaxDrafts : 0;
   o.new_drafter = std::move(drafter);
+  if (learns) o.seconds = Now;
   return Engine::Create(*setup.file, *setup.backend, o);
 }
 
@@ -297,14 +272,14 @@ struct Flags {
 };
 
 absl::Status Compare(const Setup& setup, const Flags& flags, nlohmann::json& out) {
-  CostBoard board;
-  if (flags.row_cost >= 0) board.row_cost = flags.row_cost;
-  RowCost cost(board.row_cost);
+  const bool learns = flags.row_cost < 0;
+  PromptLookupOptions options;
+  if (!learns) options.row_cost = flags.row_cost;
   auto plain = NewEngine(setup, {});
-  auto lookup = NewEngine(setup, [&] { return std::make_unique<LookupAtCost>(&board); });
+  auto lookup = NewEngine(setup, [&] { return std::make_unique<PromptLookupDrafter>(options); }, learns);
   if (!plain.ok()) return plain.status();
   if (!lookup.ok()) return lookup.status();
-  Runner runners[] = {{plain->get(), nullptr, nullptr}, {lookup->get(), flags.row_cost >= 0 ? nullptr : &cost, &board}};
+  Runner runners[] = {Runner(plain->get()), Runner(lookup->get())};
 
   const std::vector<Text> texts = Texts();
   struct Figures {

@@ -171,6 +171,7 @@ class Parrot final : public Drafter {
     return {says_.begin(), says_.begin() + std::min(limit, int(says_.size()))};
   }
   void Report(int position, int drafted, int accepted) override { seen.push_back({position, drafted, accepted}); }
+  void set_row_cost(double) override {}
 
   static inline std::vector<std::vector<int>> seen;  // position, drafted, accepted
 

@@ -19,6 +19,7 @@ class PromptLookupDrafter final : public Drafter {
     return lookup_.Draft(tokens, limit);
   }
   void Report(int position, int drafted, int accepted) override { lookup_.Report(position, drafted, accepted); }
+  void set_row_cost(double row_cost) override { lookup_.length().set_row_cost(row_cost); }
 
  private:
   PromptLookup lookup_;
