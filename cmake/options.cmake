@@ -29,4 +29,14 @@ if(SLUICE_SANITIZE)
   add_link_options(-fsanitize=${SLUICE_SANITIZE})
 endif()
 
+# What every executable links besides what it asks for.
+add_library(sluice_executable INTERFACE)
+if(SLUICE_SANITIZE MATCHES "thread")
+  add_library(sluice_tsan_absl OBJECT ${PROJECT_SOURCE_DIR}/cmake/tsan/absl_for_tsan.cc)
+  target_link_libraries(sluice_tsan_absl PRIVATE sluice_options absl::status absl::synchronization)
+  target_link_libraries(sluice_executable INTERFACE $<TARGET_OBJECTS:sluice_tsan_absl>
+                        absl::status absl::synchronization ${CMAKE_DL_LIBS})
+  add_dependencies(sluice_executable sluice_tsan_absl)
+endif()
+
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")

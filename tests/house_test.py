@@ -92,7 +92,7 @@ class HouseTest(unittest.TestCase):
             if folder.startswith("build") or folder == ".":
                 continue
             if folder == "proto":
-                home["sluice_proto"] = folder
+                home["sluice_proto"] = home["sluice_proto_messages"] = folder
             for kind, name, body in TARGET.findall(re.sub(r"#.*", "", cmake.read_text(encoding="utf-8"))):
                 home[name] = folder
                 words = re.split(r"\b(SRCS|DEPS|LIBS|LABELS)\b", body)
