@@ -179,7 +179,7 @@ class ChoicesTest(unittest.TestCase):
 
     def test_cli(self):
         _, prompt, fields = self.asked[0]
-        flags = ["--token-ids", ",".join(map(str, prompt)), "--temperature", 1, "--seed", 11, "--n", N, "--max-tokens",
+        flags = ["--token-ids", ",".join(map(str, prompt)), "--temperature", 1, "--seed", SAMPLED["seed"], "--n", N, "--max-tokens",
                  fields["max_tokens"], "--ignore-eos"]
         flags = list(map(str, flags))
         out = self.cluster.cli("generate", *flags, "--json")
