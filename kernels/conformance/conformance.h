@@ -24,6 +24,8 @@ struct Case {
   std::string name;               // letters and digits
   std::vector<Variant> variants;  // the first is the one that most tests run on
   bool host_memory = false;       // KvPool::layer_data may be read and written from here
+  double rms_error = 0;           // of the logits against the reference, as a share of theirs, for modes that round
+                                  // weights or activations; 0: f32, held to a derived bound on every single logit
 };
 
 // How GoogleTest prints a case.

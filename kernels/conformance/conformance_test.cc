@@ -60,7 +60,7 @@ double Tolerance(const TinyShape& s, double rms) {
   return (6 * s.layers + 1) * (k / 16 + 8) * (std::numeric_limits<float>::epsilon() / 2) * std::sqrt(double(k)) * rms;
 }
 
-void ExpectNearReference(const Backend& backend, const TinyShape& shape, int length) {
+void ExpectNearReference(const Backend& backend, double rms_error, const TinyShape& shape, int length) {
   SCOPED_TRACE(shape.ToString());
   std::mt19937 rng(kSeed);
   const TinyWeights weights(shape, length, kSeed);
@@ -68,12 +68,13 @@ void ExpectNearReference(const Backend& backend, const TinyShape& shape, int len
   TinyModel model(backend, weights, {tokens}, kSeed);
   model.RunAlone(length);
   const auto expected = ReferenceLogits(weights, tokens);
-  double worst = 0, worst_value = 0, squares = 0;
+  double worst = 0, worst_value = 0, squares = 0, errors = 0;
   size_t worst_position = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
     for (size_t n = 0; n < expected[i].size(); ++n) {
       squares += expected[i][n] * expected[i][n];
       const double error = std::abs(double(model.logits(0)[i][n]) - expected[i][n]);
+      errors += error * error;
       if (!(error <= worst)) {  // NaN counts
         worst = error;
         worst_position = i;
@@ -82,6 +83,10 @@ void ExpectNearReference(const Backend& backend, const TinyShape& shape, int len
     }
   }
   const double rms = std::sqrt(squares / double(expected.size() * size_t(shape.vocab)));
+  if (rms_error > 0) {
+    EXPECT_LE(std::sqrt(errors / squares), rms_error);
+    return;
+  }
   EXPECT_LE(worst, Tolerance(shape, rms))
       << "worst at position " << worst_position << ", where " << worst_value << " is expected; rms " << rms;
 }
@@ -170,7 +175,8 @@ TEST_P(Conformance, VariantsAgree) {
 TEST_P(Conformance, NearReferenceForEveryType) {
   for (int t = 0; t < kNumDTypes; ++t) {
     TinyShape shape{.hidden = 256, .heads = 16, .kv_heads = 4, .ffn = 256, .type = DType(t)};
-    ExpectNearReference(*backend_, shape, 10);
+    if (GetParam().rms_error > 0) shape.layers = 1;  // roundings grow from layer to layer, the more the less alike rows are
+    ExpectNearReference(*backend_, GetParam().rms_error, shape, 10);
   }
 }
 
@@ -185,7 +191,7 @@ TEST_P(Conformance, NearReferenceForEveryHeadShape) {
                             .rotary_dim = head_dim,
                             .ffn = 32,
                             .type = DType::kF32};
-      ExpectNearReference(*backend_, shape, 67);
+      ExpectNearReference(*backend_, GetParam().rms_error, shape, 67);
     }
   }
 }
@@ -205,7 +211,7 @@ TEST_P(Conformance, NearReferenceForOddSizesAndOptions) {
                             .rope = RopeStyle::kHalfSplit,
                             .activation = MlpActivation::kGeluTanh,
                             .bias = true};
-      ExpectNearReference(*backend_, shape, 20);
+      ExpectNearReference(*backend_, GetParam().rms_error, shape, 20);
     }
   }
 }
@@ -250,8 +256,8 @@ TEST_P(Conformance, RefusesWhatItCannotHold) {
   const Matrix m = RandomMatrix(DType::kQ4_1, 2, 64, rng);
   HostTensor ragged = m.tensor();
   ragged.cols = 40;
-  EXPECT_EQ(backend_->Pack(ragged).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(backend_->Pack(HostTensor{}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(backend_->PackLinear(ragged).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(backend_->PackTable(HostTensor{}).status().code(), absl::StatusCode::kInvalidArgument);
   const KvLayout layout{1000, 1000, 1000, 1000, backend_->kv_dtype()};
   const auto pool = backend_->NewKvPool(layout, 1000);
   EXPECT_EQ(pool.status().code(), absl::StatusCode::kResourceExhausted);

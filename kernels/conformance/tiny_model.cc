@@ -168,14 +168,16 @@ TinyModel::TinyModel(const Backend& backend, const TinyWeights& weights, std::ve
     blocks_.emplace_back(first, first + max_blocks_);
   }
 
-  const auto pack = [&](const Matrix& m) { return Take(backend.Pack(m.tensor())); };
+  const auto table = [&](const Matrix& m) { return Take(backend.PackTable(m.tensor())); };
+  const auto linear = [&](const Matrix& m) { return Take(backend.PackLinear(m.tensor())); };
   for (const TinyWeights::Layer& l : w_.layers) {
-    layers_.push_back({pack(l.norm1), pack(l.wq), pack(l.wk), pack(l.wv), pack(l.bq), pack(l.bk), pack(l.bv),
-                       pack(l.wo), pack(l.norm2), pack(l.gate), pack(l.up), pack(l.down)});
+    layers_.push_back({table(l.norm1), linear(l.wq), linear(l.wk), linear(l.wv), table(l.bq), table(l.bk),
+                       table(l.bv), linear(l.wo), table(l.norm2), linear(l.gate), linear(l.up), linear(l.down)});
   }
-  embedding_ = pack(w_.embedding);
-  final_norm_ = pack(w_.final_norm);
-  rope_ = pack(w_.rope);
+  embedding_ = table(w_.embedding);
+  head_ = linear(w_.embedding);
+  final_norm_ = table(w_.final_norm);
+  rope_ = table(w_.rope);
   kv_ = Take(backend.NewKvPool({s.layers, s.kv_heads, s.head_dim, s.block_size, backend.kv_dtype()}, num_blocks));
   context_ = Take(backend.NewContext({.max_rows = rows,
                                       .max_seqs = int(tokens_.size()),
@@ -252,7 +254,7 @@ void TinyModel::Step(const std::vector<Piece>& pieces) {
   context_->Embed({.table = embedding_.get(), .scale = 1.5f, .x = x_.get()});
   RunLayers();
   context_->Head(
-      {.x = x_.get(), .norm = final_norm_.get(), .eps = w_.eps, .head = embedding_.get(), .logits = logits.data()});
+      {.x = x_.get(), .norm = final_norm_.get(), .eps = w_.eps, .head = head_.get(), .logits = logits.data()});
   const absl::Status done = context_->Finish();
   CHECK(done.ok()) << done;
   for (size_t i = 0; i < wanted.size(); ++i) {

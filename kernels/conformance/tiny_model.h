@@ -101,7 +101,7 @@ class TinyModel {
   int max_blocks_ = 0;
   bool last_only_ = false;
   std::vector<Packed> layers_;
-  std::unique_ptr<Weight> embedding_, final_norm_, rope_;
+  std::unique_ptr<Weight> embedding_, head_, final_norm_, rope_;
   std::unique_ptr<KvPool> kv_;
   std::unique_ptr<Context> context_;
   std::unique_ptr<Activation> x_, q_, k_, v_, attn_;

@@ -6,9 +6,9 @@
 namespace sluice::kernels::conformance {
 namespace {
 
-Variant Make(CpuIsa isa, int threads) {
+Variant Make(CpuCompute compute, CpuIsa isa, int threads) {
   return {std::string(Name(isa)) + "/" + std::to_string(threads),
-          [=] { return NewCpuBackend({.threads = threads, .isa = isa}); }};
+          [=] { return NewCpuBackend({.threads = threads, .compute = compute, .isa = isa}); }};
 }
 
 }  // namespace
@@ -17,15 +17,21 @@ std::vector<Case> ConformanceCases() {
   std::vector<CpuIsa> isas = {CpuIsa::kScalar, CpuIsa::kAvx2};
   if (ResolveCpuIsa(CpuIsa::kAvx512).ok()) isas.push_back(CpuIsa::kAvx512);
   std::vector<Case> cases;
-  for (CpuIsa isa : isas) {
-    Case c{.name = std::string(Name(isa)), .variants = {Make(isa, 1)}, .host_memory = true};
-    if (isa == CpuIsa::kScalar) {
-      for (size_t i = 0; i < isas.size(); ++i) c.variants.push_back(Make(isas[i], int(i) + 1));
-    } else {
-      c.variants.push_back(Make(isa, 2));
-      c.variants.push_back(Make(isa, 3));
+  for (const CpuCompute compute : {CpuCompute::kF32, CpuCompute::kInt8}) {
+    const bool int8 = compute == CpuCompute::kInt8;
+    for (const CpuIsa isa : isas) {
+      Case c{.name = (int8 ? "int8_" : "f32_") + std::string(Name(isa)),
+             .variants = {Make(compute, isa, 1)},
+             .host_memory = true,
+             .rms_error = int8 ? 0.08 : 0};
+      if (isa == CpuIsa::kScalar) {
+        for (size_t i = 0; i < isas.size(); ++i) c.variants.push_back(Make(compute, isas[i], int(i) + 1));
+      } else {
+        c.variants.push_back(Make(compute, isa, 2));
+        c.variants.push_back(Make(compute, isa, 3));
+      }
+      cases.push_back(std::move(c));
     }
-    cases.push_back(std::move(c));
   }
   return cases;
 }
