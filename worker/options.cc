@@ -97,6 +97,10 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
       ->check(CLI::Range(0, 64));
   app.add_option("--lease-ms", o.lease_ms, "How long a request outlives a silent router")
       ->check(CLI::Range(100, 3600000));
+  app.add_option("--step-target-ms", o.step_target_ms,
+                 "How long a step may take in which answers wait for their next token: prompts beside them are computed in "
+                 "pieces that fit; 0: they are not cut")
+      ->check(CLI::Range(0, 3600000));
   app.add_option("--stuck-after-ms", o.stuck_after_ms,
                  "How long one step may take before the worker counts as stuck: it then gets no new work")
       ->check(CLI::Range(100, 3600000));
