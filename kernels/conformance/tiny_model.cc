@@ -151,12 +151,16 @@ TinyWeights::TinyWeights(const TinyShape& s, int max_positions, uint32_t seed) :
 
 TinyModel::TinyModel(const Backend& backend, const TinyWeights& weights, std::vector<std::vector<int32_t>> tokens,
                      uint32_t block_seed)
-    : w_(weights), tokens_(std::move(tokens)), computed_(tokens_.size()), logits_(tokens_.size()) {
+    : w_(weights),
+      tokens_(std::move(tokens)),
+      computed_(tokens_.size()),
+      logits_(tokens_.size()),
+      draft_logits_(tokens_.size()) {
   const TinyShape& s = w_.shape;
   int rows = 0;
   for (size_t i = 0; i < tokens_.size(); ++i) {
-    rows += int(tokens_[i].size());
-    max_blocks_ = std::max(max_blocks_, BlocksFor(int64_t(tokens_[i].size()), s.block_size));
+    rows += int(tokens_[i].size()) + kMaxDrafts;
+    max_blocks_ = std::max(max_blocks_, BlocksFor(int64_t(tokens_[i].size()) + kMaxDrafts, s.block_size));
     logits_[i].resize(tokens_[i].size());
   }
   const int num_blocks = int(tokens_.size()) * max_blocks_ + 1;
@@ -233,19 +237,30 @@ void TinyModel::RunLayers() {
 
 void TinyModel::Step(const std::vector<Piece>& pieces) {
   std::vector<int32_t> tokens, row_begin{0}, context_len, table, logit_rows;
-  std::vector<std::pair<int, int>> wanted;  // (sequence, position) of each logits row
+  std::vector<std::vector<float>*> wanted;  // where each row of logits goes
   for (const Piece& piece : pieces) {
     const auto seq = size_t(piece.seq);
     for (int i = 0; i < piece.count; ++i) {
-      if (!last_only_ || i + 1 == piece.count) {
-        wanted.emplace_back(piece.seq, computed_[seq]);
+      const int position = computed_[seq]++;
+      if (!wanted_ || wanted_(piece.seq, position)) {
+        wanted.push_back(&logits_[seq][size_t(position)]);
         logit_rows.push_back(int32_t(tokens.size()));
       }
-      tokens.push_back(tokens_[seq][size_t(computed_[seq]++)]);
+      tokens.push_back(tokens_[seq][size_t(position)]);
+    }
+    CHECK(piece.drafts.size() <= kMaxDrafts);
+    draft_logits_[seq].resize(piece.drafts.size());
+    for (size_t i = 0; i < piece.drafts.size(); ++i) {
+      wanted.push_back(&draft_logits_[seq][i]);
+      logit_rows.push_back(int32_t(tokens.size()));
+      tokens.push_back(piece.drafts[i]);
     }
     row_begin.push_back(int32_t(tokens.size()));
-    context_len.push_back(computed_[seq]);
+    context_len.push_back(computed_[seq] + int32_t(piece.drafts.size()));
     table.insert(table.end(), blocks_[seq].begin(), blocks_[seq].end());
+    if (unused_entry_)
+      std::fill(table.end() - max_blocks_ + BlocksFor(context_len.back(), w_.shape.block_size), table.end(),
+                *unused_entry_);
   }
   std::vector<float> logits(wanted.size() * size_t(w_.shape.vocab));
   context_->BeginStep({tokens, row_begin, context_len, table, max_blocks_, logit_rows}, kv_->layout());
@@ -257,30 +272,60 @@ void TinyModel::Step(const std::vector<Piece>& pieces) {
   CHECK(done.ok()) << done;
   for (size_t i = 0; i < wanted.size(); ++i) {
     const auto from = logits.begin() + int64_t(i) * w_.shape.vocab;
-    logits_[size_t(wanted[i].first)][size_t(wanted[i].second)].assign(from, from + w_.shape.vocab);
+    wanted[i]->assign(from, from + w_.shape.vocab);
   }
 }
 
 void TinyModel::RunAlone(int chunk) {
-  for (int seq = 0; seq < int(tokens_.size()); ++seq) {
+  for (int seq = 0; seq < num_seqs(); ++seq) {
     while (left(seq) > 0) Step({{seq, std::min(chunk, left(seq))}});
   }
 }
 
-void TinyModel::RunMixed(std::mt19937& rng) {
+void TinyModel::RunMixed(std::mt19937& rng, bool drafts) {
   for (;;) {
     std::vector<Piece> pieces;
-    for (int seq = 0; seq < int(tokens_.size()); ++seq) {
+    bool done = true;
+    for (int seq = 0; seq < num_seqs(); ++seq) {
+      done = done && left(seq) == 0;
       if (left(seq) == 0 || rng() % 4 == 0) continue;
       const int most = rng() % 2 == 0 ? 1 : left(seq);
-      pieces.push_back({seq, 1 + int(rng() % uint32_t(most))});
+      Piece& piece = pieces.emplace_back(Piece{seq, 1 + int(rng() % uint32_t(most))});
+      for (uint32_t n = drafts ? rng() % (kMaxDrafts + 1) : 0; n > 0; --n) {
+        piece.drafts.push_back(int32_t(rng() % uint32_t(w_.shape.vocab)));
+      }
     }
-    std::shuffle(pieces.begin(), pieces.end(), rng);
-    bool done = true;
-    for (int seq = 0; seq < int(tokens_.size()); ++seq) done = done && left(seq) == 0;
     if (done) return;
+    std::shuffle(pieces.begin(), pieces.end(), rng);
     if (!pieces.empty()) Step(pieces);
   }
+}
+
+void TinyModel::Share(int seq, int from, int num_blocks, int tokens) {
+  CHECK(computed_[size_t(seq)] == 0);
+  std::copy_n(blocks_[size_t(from)].begin(), num_blocks, blocks_[size_t(seq)].begin());
+  computed_[size_t(seq)] = tokens < 0 ? num_blocks * w_.shape.block_size : tokens;
+  CHECK(computed_[size_t(seq)] <= computed_[size_t(from)]);
+}
+
+std::vector<uint8_t> TinyModel::ReadKv(int seq, const std::function<void(void*, const void*, size_t)>& read) {
+  const KvLayout& layout = kv_->layout();
+  const size_t vector = size_t(layout.head_dim) * BytesOf(layout.dtype);
+  std::vector<uint8_t> all, block(layout.block_bytes());
+  for (int position = 0; position < computed_[size_t(seq)]; ++position) {
+    const int32_t id = blocks_[size_t(seq)][size_t(position / layout.block_size)];
+    for (int layer = 0; layer < layout.num_layers; ++layer) {
+      const auto* data = static_cast<const uint8_t*>(kv_->layer_data(layer));
+      read(block.data(), data + layout.offset(id, 0, 0, 0), block.size());
+      for (int is_v : {0, 1}) {
+        for (int head = 0; head < layout.num_kv_heads; ++head) {
+          const auto at = block.begin() + int64_t(layout.offset(0, is_v, head, position % layout.block_size));
+          all.insert(all.end(), at, at + int64_t(vector));
+        }
+      }
+    }
+  }
+  return all;
 }
 
 }  // namespace sluice::kernels::conformance

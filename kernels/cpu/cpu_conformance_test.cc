@@ -11,23 +11,25 @@ Variant Make(CpuIsa isa, int threads) {
           [=] { return NewCpuBackend({.threads = threads, .isa = isa}); }};
 }
 
-}  // namespace
-
-std::vector<Case> ConformanceCases() {
+std::vector<Subject> Subjects() {
   std::vector<CpuIsa> isas = {CpuIsa::kScalar, CpuIsa::kAvx2};
   if (ResolveCpuIsa(CpuIsa::kAvx512).ok()) isas.push_back(CpuIsa::kAvx512);
-  std::vector<Case> cases;
+  std::vector<Subject> subjects;
   for (CpuIsa isa : isas) {
-    Case c{.name = std::string(Name(isa)), .variants = {Make(isa, 1)}, .host_memory = true};
+    Subject s{.name = std::string(Name(isa)), .numerics_id = "f32.1", .variants = {Make(isa, 1)}};
     if (isa == CpuIsa::kScalar) {
-      for (size_t i = 0; i < isas.size(); ++i) c.variants.push_back(Make(isas[i], int(i) + 1));
+      for (size_t i = 0; i < isas.size(); ++i) s.variants.push_back(Make(isas[i], int(i) + 1));
     } else {
-      c.variants.push_back(Make(isa, 2));
-      c.variants.push_back(Make(isa, 3));
+      s.variants.push_back(Make(isa, 2));
+      s.variants.push_back(Make(isa, 3));
     }
-    cases.push_back(std::move(c));
+    subjects.push_back(std::move(s));
   }
-  return cases;
+  return subjects;
 }
+
+[[maybe_unused]] const bool registered = RegisterConformance(Subjects());
+
+}  // namespace
 
 }  // namespace sluice::kernels::conformance
