@@ -32,6 +32,33 @@ json TopJson(const v1::TokenLogprobs& token) {
   return top;
 }
 
+// Of tokens, parallel: the log-probabilities, and the alternatives where there are any.
+struct LogprobLists {
+  json logprobs = json::array();
+  json top = json::array();
+  bool any_top = false;
+
+  template <typename Tokens>
+  explicit LogprobLists(const Tokens& tokens) {
+    for (const v1::TokenLogprobs& token : tokens) {
+      logprobs.push_back(token.sampled().logprob());
+      top.push_back(TopJson(token));
+      any_top = any_top || token.top_size() > 0;
+    }
+  }
+};
+
+// Parallel to the prompt's tokens: null stands for the first, which nothing predicts.
+void AddPromptLogprobs(const v1::PromptInfo& prompt, json& out) {
+  if (prompt.logprobs().empty()) return;
+  LogprobLists lists(prompt.logprobs());
+  lists.logprobs.insert(lists.logprobs.begin(), nullptr);
+  out["prompt_logprobs"] = std::move(lists.logprobs);
+  if (!lists.any_top) return;
+  lists.top.insert(lists.top.begin(), nullptr);
+  out["prompt_top_logprobs"] = std::move(lists.top);
+}
+
 }  // namespace
 
 const char* FinishReasonName(v1::FinishReason reason) {
@@ -47,7 +74,7 @@ const char* FinishReasonName(v1::FinishReason reason) {
 
 std::string Answer::Add(const v1::GenerateResponse& response) {
   if (!response.request_id().empty()) request_id_ = response.request_id();
-  if (response.has_prompt()) prompt_ = response.prompt();
+  if (response.has_prompt()) prompt_.MergeFrom(response.prompt());
   if (response.has_usage()) usage_ = response.usage();
   if (response.has_timing()) timing_ = response.timing();
   std::string added;
@@ -79,19 +106,12 @@ std::string Answer::AllTexts() const {
 }
 
 json Answer::Choice::ToJson() const {
-  json logprob_list = json::array();
-  json top_logprobs = json::array();
-  bool any_top = false;
-  for (const v1::TokenLogprobs& token : logprobs) {
-    logprob_list.push_back(token.sampled().logprob());
-    top_logprobs.push_back(TopJson(token));
-    any_top = any_top || token.top_size() > 0;
-  }
+  LogprobLists lists(logprobs);
   json out = {{"text", text},
               {"token_ids", token_ids},
-              {"logprobs", std::move(logprob_list)},
+              {"logprobs", std::move(lists.logprobs)},
               {"finish_reason", FinishReasonName(finish_reason)}};
-  if (any_top) out["top_logprobs"] = std::move(top_logprobs);
+  if (lists.any_top) out["top_logprobs"] = std::move(lists.top);
   return out;
 }
 
@@ -112,6 +132,7 @@ json Answer::ToJson() const {
                 {"completion_tokens", usage_.completion_tokens()},
                 {"cached_tokens", usage_.cached_tokens()}}},
               {"timing", TimingJson(timing_)}});
+  AddPromptLogprobs(prompt_, out);
   return out;
 }
 

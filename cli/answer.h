@@ -17,9 +17,9 @@ class Answer {
   std::string Add(const v1::GenerateResponse& response);
 
   // The object of `sluice generate --json`: request_id, model, seed, text, prompt_token_ids, token_ids, logprobs (of
-  // the chosen tokens), finish_reason, usage, timing; top_logprobs when alternatives were asked for. `choices` has
-  // index, text, token_ids, logprobs, finish_reason (and top_logprobs) of each; what stands above them is the first
-  // one's.
+  // the chosen tokens), finish_reason, usage, timing; top_logprobs when alternatives were asked for, prompt_logprobs
+  // and prompt_top_logprobs (parallel to prompt_token_ids, null first) when the prompt's were. `choices` has index,
+  // text, token_ids, logprobs, finish_reason (and top_logprobs) of each; what stands above them is the first one's.
   nlohmann::json ToJson() const;
 
   // The lines of --stats. `first_text_ms`: what this client saw, absent when no text came.

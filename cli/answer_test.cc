@@ -47,6 +47,21 @@ TEST(AnswerTest, JsonCarriesWhatTheDesignNames) {
   EXPECT_EQ(out["seed"], 9u);
 }
 
+TEST(AnswerTest, ThePromptsLogprobsAreParallelToItsTokens) {
+  Answer answer = Example();
+  EXPECT_FALSE(answer.ToJson().contains("prompt_logprobs"));
+  answer = Answer();
+  answer.Add(Response(
+      R"(prompt { token_ids: [1, 2, 3] seed: 9 model: "m" logprobs { sampled { token_id: 2 logprob: -1 } } })"));
+  answer.Add(
+      Response(R"(prompt { logprobs { sampled { token_id: 3 logprob: -2 } top { token_id: 4 logprob: -0.5 } } })"));
+  const nlohmann::json out = answer.ToJson();
+  EXPECT_EQ(out["prompt_token_ids"], nlohmann::json({1, 2, 3}));
+  EXPECT_EQ(out["seed"], 9u);
+  EXPECT_EQ(out["prompt_logprobs"], nlohmann::json({nullptr, -1.0, -2.0}));
+  EXPECT_EQ(out["prompt_top_logprobs"], nlohmann::json::parse(R"([null, [], [{"token_id": 4, "logprob": -0.5}]])"));
+}
+
 TEST(AnswerTest, JsonOfAnEmptyAnswerKeepsItsShape) {
   nlohmann::json out = Answer().ToJson();
   EXPECT_EQ(out["token_ids"], nlohmann::json::array());

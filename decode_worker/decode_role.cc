@@ -36,6 +36,7 @@ std::optional<v1::ErrorInfo> DecodeRole::Admit(uint64_t id, const v1::Reserve& r
   }
   const int prompt_tokens = int(request.tokens.size());
   request.awaiting_kv = awaits;
+  if (awaits) request.prompt_logprobs = -1;  // who computes the prompt knows them; here its prefix hits count
   if (absl::Status added = engine_.Add(std::move(request)); !added.ok()) return worker::ErrorOfRefusedAdd(added);
 
   std::vector<int32_t> blocks = engine_.BlocksOf(id);

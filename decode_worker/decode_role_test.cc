@@ -219,6 +219,16 @@ TEST_F(DecodeRoleTest, ComputesThePromptWhereAsked) {
   EXPECT_EQ(free(), total());
 }
 
+// Or its own prefix hits would be given up for nothing.
+TEST_F(DecodeRoleTest, ThePromptsLogprobsComeFromWhoComputesThePrompt) {
+  v1::RouterMessage handed_over = HandedOver("a", 40, 9), whole = worker::Reserve("b", 40, 9);
+  for (v1::RouterMessage* message : {&handed_over, &whole}) {
+    message->mutable_reserve()->mutable_sequence()->mutable_sampling()->set_prompt_logprobs(3);
+  }
+  EXPECT_EQ(engine_.RequestOf(Admit(handed_over)).prompt_logprobs, -1);
+  EXPECT_EQ(engine_.RequestOf(Admit(whole)).prompt_logprobs, 3);
+}
+
 TEST_F(DecodeRoleTest, RefusesWhatCannotBe) {
   const auto refusal = [&](const v1::RouterMessage& message) {
     Post(message);

@@ -82,6 +82,12 @@ absl::Status SequenceTable::CheckBlocks(const EngineRequest& r, int64_t* needed)
   const int promised = r.headroom_tokens > 0 ? std::min(whole, given + r.headroom_tokens) : whole;
   const int64_t one = BlocksFor(promised, limits_.block_size);
   *needed = one + (r.park_after_first ? 0 : (r.n - 1) * (one - given / limits_.block_size));
+  // Who may wait takes turns with the others of its kind, so that each of its choices must fit alone.
+  if (!r.may_wait && *needed > kv_.total()) {
+    return absl::FailedPreconditionError(absl::StrCat("n: ", r.n, " choices of prompt + max_tokens (", promised,
+                                                      " tokens) need ", *needed, " KV blocks together; the pool has ",
+                                                      kv_.total(), " of ", limits_.block_size, " tokens each"));
+  }
   if (!r.may_wait && *needed > unpromised_blocks()) {
     return absl::ResourceExhaustedError(absl::StrCat(*needed, " KV blocks are needed; ", unpromised_blocks(), " of ",
                                                      kv_.total(), " are free"));

@@ -66,7 +66,8 @@ class SequenceTable {
   SequenceTable(const SequenceLimits& limits, const SchedulerLimits& scheduler, DrafterFactory new_drafter = {});
 
   // All or nothing. INVALID_ARGUMENT: malformed, or prompt + max_tokens exceed the context. FAILED_PRECONDITION: more
-  // blocks than the pool has. RESOURCE_EXHAUSTED: more blocks than are free now.
+  // blocks than the pool has, for one choice or, unless it may wait, for all of them together. RESOURCE_EXHAUSTED: more
+  // blocks than are free now.
   absl::Status Add(EngineRequest request);
 
   // Takes the request off the schedule for good; it keeps its blocks. False if there is none of that id.

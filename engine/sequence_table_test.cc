@@ -135,6 +135,22 @@ TEST(SequenceTable, ForksAreCountedOnceForTheFullBlocksOfThePrompt) {
   EXPECT_EQ(table.unpromised_blocks(), 10 - (3 + 3 * 1));
 }
 
+TEST(SequenceTable, ChoicesThatNeverFitTogetherAreRefusedForEver) {
+  SequenceTable table(kLimits, {});
+  EngineRequest r = Request(1, 9, 3);  // 3 blocks, and one more a choice
+  r.n = 8;
+  ASSERT_TRUE(table.Add(r).ok());
+  r.id = 2;
+  EXPECT_EQ(table.Add(r).code(), absl::StatusCode::kResourceExhausted) << "not now";
+  r.n = 9;
+  const absl::Status never = table.Add(r);
+  EXPECT_EQ(never.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(never.message()), HasSubstr("n: 9 choices"));
+  EXPECT_THAT(std::string(never.message()), HasSubstr("need 11 KV blocks together; the pool has 10"));
+  r.may_wait = true;
+  EXPECT_TRUE(table.Add(r).ok()) << "they take turns";
+}
+
 TEST(SequenceTable, AParkingSequenceHoldsTheBlocksOfItsTokens) {
   SequenceTable table(kLimits, {});
   EngineRequest r = Request(1, 8, 30);

@@ -180,6 +180,20 @@ TEST_F(PrefillRoleTest, WhatTheDecodeWorkerHasIsNotSent) {
   EXPECT_THAT(outbox_.transfers[5].sent, ElementsAre(Pair(3, 4), Pair(4, 5)));
 }
 
+TEST_F(PrefillRoleTest, ThePromptsLogprobsGoWithTheFirstToken) {
+  for (const uint64_t lease : {0, 5}) {
+    v1::RouterMessage message = Prefill("a", 40, lease == 0 ? 1 : 9, lease);
+    message.mutable_prefill()->mutable_sequence()->mutable_sampling()->set_prompt_logprobs(0);
+    Post(message);
+    int came = 0;
+    while (core_.has_work()) {
+      Step();
+      for (const v1::WorkerEvent& e : Events()) came += e.tokens().prompt_logprobs_size();
+    }
+    EXPECT_EQ(came, 39);
+  }
+}
+
 TEST_F(PrefillRoleTest, OneTokenNeedsNoLease) {
   Post(Prefill("a", 20, 1, 0));
   Step();

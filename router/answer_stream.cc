@@ -4,6 +4,11 @@
 #include <utility>
 
 namespace sluice::router {
+namespace {
+
+constexpr size_t kPromptBytes = size_t{1} << 20;  // of log-probabilities in one response
+
+}  // namespace
 
 AnswerStream::AnswerStream(const engine::Tokenizer* tokenizer, const ValidRequest& request, absl::Time received)
     : tokenizer_(tokenizer), request_id_(request.request_id), received_(received) {
@@ -32,9 +37,7 @@ AnswerStream::Output AnswerStream::OnTokens(const ClientTokens& event) {
   Output output;
   Choice& choice = choices_.at(size_t(event.tokens.choice()));
   if (choice.stopped) return output;
-  if (!std::exchange(prompt_sent_, true)) {
-    *output.responses.emplace_back(NewResponse()).mutable_prompt() = std::move(prompt_);
-  }
+  AddPrompt(event.tokens, output.responses);
   if (choice.tokens == 0) choice.first_at = event.at;
   choice.last_at = event.at;
   pb::GenerateResponse& response = output.responses.emplace_back(NewResponse());
@@ -51,18 +54,34 @@ bool AnswerStream::AddToken(Choice& choice, const pb::Tokens& tokens, int i, pb:
   const int32_t id = tokens.token_ids(i);
   ++choice.tokens;
   delta.add_token_ids(id);
-  if (i < tokens.logprobs_size()) AddLogprobs(tokens.logprobs(i), delta);
+  if (i < tokens.logprobs_size()) AddBytes(*delta.add_logprobs() = tokens.logprobs(i));
   if (silent_ids_.contains(id)) return false;
   engine::StopMatcher::Result result = choice.matcher.Add(choice.detokenizer.Add(id));
   delta.mutable_text()->append(result.text);
   return result.stopped;
 }
 
-void AnswerStream::AddLogprobs(const pb::TokenLogprobs& from, pb::ChoiceDelta& delta) const {
-  pb::TokenLogprobs& to = *delta.add_logprobs();
-  to = from;
-  to.mutable_sampled()->set_token(std::string(tokenizer_->TokenBytes(to.sampled().token_id())));
-  for (pb::TokenLogprob& top : *to.mutable_top()) top.set_token(std::string(tokenizer_->TokenBytes(top.token_id())));
+void AnswerStream::AddPrompt(const pb::Tokens& tokens, std::vector<pb::GenerateResponse>& responses) {
+  if (!std::exchange(prompt_sent_, true)) {
+    *responses.emplace_back(NewResponse()).mutable_prompt() = std::move(prompt_);
+  }
+  size_t bytes = 0;
+  for (pb::TokenLogprobs logprobs : tokens.prompt_logprobs()) {
+    AddBytes(logprobs);
+    bytes += logprobs.ByteSizeLong();
+    if (bytes > kPromptBytes || responses.empty()) {
+      responses.push_back(NewResponse());
+      bytes = logprobs.ByteSizeLong();
+    }
+    *responses.back().mutable_prompt()->add_logprobs() = std::move(logprobs);
+  }
+}
+
+// A worker knows no text.
+void AnswerStream::AddBytes(pb::TokenLogprobs& logprobs) const {
+  const auto add = [this](pb::TokenLogprob& to) { to.set_token(std::string(tokenizer_->TokenBytes(to.token_id()))); };
+  add(*logprobs.mutable_sampled());
+  for (pb::TokenLogprob& top : *logprobs.mutable_top()) add(top);
 }
 
 pb::GenerateResponse AnswerStream::OnEnd(const ClientEnd& event) {

@@ -1,6 +1,7 @@
 // The text side of one answer: from the tokens of a worker to the responses of a client. Pure.
 //
-// Order of the responses: one with `prompt` before the first tokens, one per batch of tokens, and for an answer that
+// Order of the responses: one with `prompt` before the first tokens (more where the prompt's log-probabilities are long,
+// so that no client meets a message above gRPC's default of 4 MiB), one per batch of tokens, and for an answer that
 // ended well a last one with what was held back, finish_reason, `usage` and `timing`. An error adds nothing: the call's
 // status says it. Rules:
 //  - a stop string ends the choice: no byte of it is sent, the token that completed it is the last one that counts;
@@ -49,7 +50,8 @@ class AnswerStream {
   pb::GenerateResponse NewResponse() const;
   // True when the token completed a stop string.
   bool AddToken(Choice& choice, const pb::Tokens& tokens, int i, pb::ChoiceDelta& delta);
-  void AddLogprobs(const pb::TokenLogprobs& from, pb::ChoiceDelta& delta) const;
+  void AddPrompt(const pb::Tokens& tokens, std::vector<pb::GenerateResponse>& responses);
+  void AddBytes(pb::TokenLogprobs& logprobs) const;
   pb::Timing MakeTiming(const ClientEnd& event) const;
 
   const engine::Tokenizer* tokenizer_;

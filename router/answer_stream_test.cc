@@ -106,6 +106,37 @@ TEST_F(AnswerStreamTest, OpensWithThePromptAndClosesWithUsageAndTiming) {
   EXPECT_EQ(last.timing().timeline_size(), 4);
 }
 
+TEST_F(AnswerStreamTest, ThePromptsLogprobsComeInPartsBeforeTheFirstToken) {
+  AnswerStream stream = Stream(Request());
+  ClientTokens event = Tokens({model_->Encode("a")[0]});
+  constexpr int kTokens = 50000;
+  for (int i = 0; i < kTokens; ++i) {
+    pb::TokenLogprobs& logprobs = *event.tokens.add_prompt_logprobs();
+    for (int top = 0; top < 5; ++top) logprobs.add_top()->set_token_id(20);
+    logprobs.mutable_sampled()->set_token_id(5 + i % 100);
+  }
+  const auto output = stream.OnTokens(event);
+  ASSERT_GT(output.responses.size(), 2u);
+  pb::PromptInfo whole;
+  for (size_t i = 0; i + 1 < output.responses.size(); ++i) {
+    EXPECT_EQ(output.responses[i].choices_size(), 0);
+    EXPECT_LT(output.responses[i].ByteSizeLong(), size_t{4} << 20) << "gRPC's default limit";
+    whole.MergeFrom(output.responses[i].prompt());
+  }
+  EXPECT_EQ(output.responses.back().choices(0).token_ids_size(), 1);
+  EXPECT_FALSE(output.responses.back().has_prompt());
+  EXPECT_EQ(whole.seed(), 7u);
+  EXPECT_EQ(whole.token_ids_size(), Request().sequence.num_prompt_tokens());
+  ASSERT_EQ(whole.logprobs_size(), kTokens);
+  for (int i = 0; i < kTokens; ++i) {
+    const pb::TokenLogprobs& logprobs = whole.logprobs(i);
+    ASSERT_EQ(logprobs.sampled().token_id(), 5 + i % 100) << "in order";
+    ASSERT_EQ(logprobs.sampled().token(), model_->tokenizer().TokenBytes(5 + i % 100));
+    ASSERT_EQ(logprobs.top(4).token(), model_->tokenizer().TokenBytes(20));
+  }
+  EXPECT_EQ(stream.OnTokens(Tokens({6})).responses.size(), 1u);
+}
+
 TEST_F(AnswerStreamTest, TheQueueEndsWhereTheWorkBegins) {
   const auto queue_ms = [](const std::vector<std::pair<std::string, double>>& timeline) {
     ClientEnd end = End(pb::FINISH_REASON_LENGTH);

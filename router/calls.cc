@@ -76,10 +76,8 @@ void Calls::Deliver(const ClientTokens& event) {
   const std::shared_ptr<Call> call = Find(event.call, sink);
   if (call == nullptr || sink == nullptr) return;
   AnswerStream::Output output = call->answer->OnTokens(event);
-  for (pb::GenerateResponse& response : output.responses) {
-    if (!sink->Send(std::move(response))) {
-      return Cancel(event.call, absl::ResourceExhaustedError("the client reads too slowly"));
-    }
+  if (!output.responses.empty() && !sink->Send(std::move(output.responses))) {
+    return Cancel(event.call, absl::ResourceExhaustedError("the client reads too slowly"));
   }
   if (output.stop_found) post_(StopFound{event.call, event.tokens.choice()});
 }
@@ -88,7 +86,7 @@ void Calls::Deliver(const ClientEnd& event) {
   std::shared_ptr<CallSink> sink;
   const std::shared_ptr<Call> call = Find(event.call, sink);
   if (call == nullptr) return;
-  if (sink != nullptr && (!event.status.ok() || sink->Send(call->answer->OnEnd(event)))) {
+  if (sink != nullptr && (!event.status.ok() || sink->Send({call->answer->OnEnd(event)}))) {
     sink->End(event.status, event.retry_after);
   }
   absl::MutexLock lock(&mutex_);

@@ -25,19 +25,23 @@ void GenerateCall::Refuse(const absl::Status& status) {
   Continue();
 }
 
-bool GenerateCall::Send(pb::GenerateResponse response) {
-  const std::string bytes = response.SerializeAsString();
+bool GenerateCall::Send(std::vector<pb::GenerateResponse> responses) {
+  std::vector<grpc::ByteBuffer> buffers;
+  size_t bytes = 0;
+  for (const pb::GenerateResponse& response : responses) {
+    const grpc::Slice slice(response.SerializeAsString());
+    bytes += slice.size();
+    buffers.emplace_back(&slice, 1);
+  }
   absl::MutexLock lock(&mutex_);
   if (final_.has_value()) return true;  // its Cancel is on its way
-  // An empty outbox takes any one message, so that a single large response is never the client's fault.
-  if (!outbox_.empty() && outbox_bytes_ + bytes.size() > limits_.outbox_bytes) {
+  if (!outbox_.empty() && outbox_bytes_ + bytes > limits_.outbox_bytes) {
     GiveUpOnSlowClient();
     Continue();
     return false;
   }
-  const grpc::Slice slice(bytes);
-  outbox_.emplace_back(&slice, 1);
-  outbox_bytes_ += bytes.size();
+  for (grpc::ByteBuffer& buffer : buffers) outbox_.push_back(std::move(buffer));
+  outbox_bytes_ += bytes;
   Continue();
   return true;
 }

@@ -12,6 +12,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -39,7 +40,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   void Refuse(const absl::Status& status);  // instead of an answer
 
-  bool Send(pb::GenerateResponse response) override;
+  bool Send(std::vector<pb::GenerateResponse> responses) override;
   void End(const absl::Status& status, absl::Duration retry_after) override;
 
   void OnWriteDone(bool ok) override;

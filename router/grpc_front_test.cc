@@ -244,6 +244,36 @@ TEST_F(FrontTest, DeadlinesOfTheRequestAndOfTheCall) {
   ExpectClean(*worker);
 }
 
+TEST_F(FrontTest, ThePromptsLogprobsAreMoreThanOneMessageAndNeverTheReadersFault) {
+  ServerOptions options;
+  options.calls.outbox_bytes = 16 << 10;
+  StartRouter(options);
+  auto worker = StartWorker();
+  pb::GenerateRequest request = Request(1);
+  for (int i = 0; i < 60000; ++i) request.mutable_token_ids()->add_ids(5 + i % 100);
+  request.mutable_sampling()->set_prompt_logprobs(16);
+  grpc::ClientContext context;  // takes messages of 4 MiB at most
+  auto reader = stub_->Generate(&context, request);
+  pb::GenerateResponse response;
+  pb::PromptInfo prompt;
+  int responses = 0;
+  while (reader->Read(&response)) {
+    responses += response.has_prompt();
+    prompt.MergeFrom(response.prompt());
+  }
+  const grpc::Status status = reader->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_GT(responses, 5);
+  EXPECT_EQ(prompt.token_ids_size(), 60000);
+  ASSERT_EQ(prompt.logprobs_size(), 59999);
+  for (int i = 0; i < 59999; ++i) ASSERT_EQ(prompt.logprobs(i).sampled().token_id(), prompt.token_ids(i + 1));
+  ExpectClean(*worker);
+  request.mutable_sampling()->set_prompt_logprobs(20);
+  const grpc::Status many = Generate(request).status;
+  EXPECT_EQ(many.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(many.error_message(), StartsWith("sampling.prompt_logprobs: prompt (60000 tokens) x (1 + 20)"));
+}
+
 // ---- slow clients ----
 
 TEST_F(FrontTest, ASlowReaderIsCutOffWithBoundedMemory) {

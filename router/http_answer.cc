@@ -100,7 +100,31 @@ std::string CompletionAnswer::Logprobs::Json() const {
 }
 
 CompletionAnswer::CompletionAnswer(const CompletionRequest& request, const Names& names)
-    : stream_(request.stream), include_usage_(request.include_usage), head_(Head(names)) {}
+    : stream_(request.stream),
+      include_usage_(request.include_usage),
+      has_prompt_logprobs_(request.request.sampling().has_prompt_logprobs()),
+      head_(Head(names)) {}
+
+// As vLLM's server spells it: one element a prompt token, null for the first, which nothing predicts; the others are
+// objects by token id. The prompt's own token is among them, without a rank where it is none of the best.
+void CompletionAnswer::CollectPrompt(const pb::PromptInfo& prompt) {
+  if (!has_prompt_logprobs_) return;
+  if (prompt.token_ids_size() > 0) prompt_logprobs_ = "null";
+  for (const pb::TokenLogprobs& token : prompt.logprobs()) {
+    std::string entries;
+    const auto add = [&entries](const pb::TokenLogprob& entry, const std::string& rank) {
+      Append(entries, absl::StrCat("\"", entry.token_id(), "\":{\"logprob\":", Number(entry.logprob()),
+                                   ",\"rank\":", rank, ",\"decoded_token\":", Dump(TokenText(entry.token())), "}"));
+    };
+    bool found = false;
+    for (int i = 0; i < token.top_size(); ++i) {
+      found |= token.top(i).token_id() == token.sampled().token_id();
+      add(token.top(i), absl::StrCat(i + 1));
+    }
+    if (!found) add(token.sampled(), "null");
+    absl::StrAppend(&prompt_logprobs_, ",{", entries, "}");
+  }
+}
 
 void CompletionAnswer::Collect(const pb::ChoiceDelta& delta) {
   const size_t index = size_t(std::max(0, delta.index()));
@@ -119,10 +143,12 @@ std::string CompletionAnswer::TakeChoice(size_t index) {
   const std::string text = std::exchange(choice.text, "");
   const Logprobs logprobs = std::exchange(choice.logprobs, {});
   return absl::StrCat("{\"text\":", Dump(text), ",\"index\":", index, ",\"logprobs\":", logprobs.Json(),
-                      ",\"finish_reason\":", Finish(choice.reason), "}");
+                      ",\"finish_reason\":", Finish(choice.reason),
+                      has_prompt_logprobs_ ? absl::StrCat(",\"prompt_logprobs\":[", prompt_logprobs_, "]") : "", "}");
 }
 
 std::string CompletionAnswer::Add(const pb::GenerateResponse& response) {
+  if (response.has_prompt()) CollectPrompt(response.prompt());
   for (const pb::ChoiceDelta& delta : response.choices()) Collect(delta);
   const bool last = response.has_usage();
   if (last && choices_.empty()) choices_.resize(1);

@@ -48,11 +48,14 @@ class CompletionAnswer {
   };
 
   void Collect(const pb::ChoiceDelta& delta);
+  void CollectPrompt(const pb::PromptInfo& prompt);
   std::string TakeChoice(size_t index);
 
   const bool stream_;
   const bool include_usage_;
-  const std::string head_;  // what all objects of this answer begin with
+  const bool has_prompt_logprobs_;
+  std::string prompt_logprobs_;  // elements of the JSON array
+  const std::string head_;       // what all objects of this answer begin with
   std::vector<Choice> choices_;
 };
 

@@ -41,7 +41,7 @@ TEST(ParseCompletion, TakesEveryField) {
     "model": "tiny", "prompt": "Hi \u00e9\n", "max_tokens": 7, "min_tokens": 2, "temperature": 0.5, "top_p": 0.75,
     "top_k": 40, "min_p": 0.25, "seed": 18446744073709551615, "stop": ["a", "b"], "stop_token_ids": [3, 4],
     "ignore_eos": true, "logprobs": 5, "n": 1, "best_of": 1, "presence_penalty": 1, "frequency_penalty": -0.5,
-    "repetition_penalty": 1.25, "logit_bias": {"5": 1.5, "17": -100}, "prompt_logprobs": 2, "stream": true,
+    "repetition_penalty": 1.25, "logit_bias": {"5": 1.5, "17": -100}, "stream": true,
     "stream_options": {"include_usage": true, "other": [1, {}]}, "echo": false, "suffix": "", "user": "u", "priority": -3, "timeout_ms": 900})");
   const pb::GenerateRequest& request = parsed.request;
   const pb::SamplingParams& sampling = request.sampling();
@@ -63,7 +63,7 @@ TEST(ParseCompletion, TakesEveryField) {
   EXPECT_EQ(sampling.frequency_penalty(), -0.5f);
   EXPECT_EQ(sampling.repetition_penalty(), 1.25f);
   EXPECT_THAT(sampling.logit_bias(), testing::UnorderedElementsAre(testing::Pair(5, 1.5f), testing::Pair(17, -100.0f)));
-  EXPECT_EQ(sampling.prompt_logprobs(), 2);
+  EXPECT_EQ(Parse(R"({"prompt": "x", "prompt_logprobs": 2})").request.sampling().prompt_logprobs(), 2);
   EXPECT_EQ(request.priority(), -3);
   EXPECT_EQ(request.timeout_ms(), 900);
   EXPECT_TRUE(parsed.stream);
@@ -144,6 +144,8 @@ TEST(ParseCompletion, WrongTypesAreNamed) {
       {R"("logit_bias": {"5": 1, "6": 2, "5": 1})", "logit_bias: token 5 is given twice"},
       {R"("repetition_penalty": "1")", "repetition_penalty: must be a number, got a string"},
       {R"("prompt_logprobs": true)", "prompt_logprobs: must be an integer, got a boolean"},
+      {R"("prompt_logprobs": 0, "stream": true)",
+       "prompt_logprobs: is not available in a stream; leave out \"stream\" or this field"},
       {R"("logit_bias": [1])", "logit_bias: must be an object, got an array"},
       {R"("n": 1, "n": 1)", "n: is given twice"},
   };
@@ -340,6 +342,34 @@ TEST(CompletionAnswer, LogprobsOfTokensThatAreHalfACharacter) {
   EXPECT_EQ(second["logprobs"]["tokens"], Json({"bytes:\\x9c", "b"}));
   EXPECT_EQ(second["logprobs"]["text_offset"], Json({2, 2}));
   EXPECT_EQ(second["text"], "");
+}
+
+TEST(CompletionAnswer, ThePromptsLogprobsByTokenId) {
+  CompletionRequest request;
+  request.request.mutable_sampling()->set_prompt_logprobs(1);
+  CompletionAnswer answer(request, kNames);
+  const auto add = [](pb::TokenLogprob& to, int id, const std::string& token, float logprob) {
+    to.set_token_id(id);
+    to.set_token(token);
+    to.set_logprob(logprob);
+  };
+  pb::GenerateResponse first, more;
+  for (int id : {3, 4, 5}) first.mutable_prompt()->add_token_ids(id);
+  pb::TokenLogprobs& among_the_best = *first.mutable_prompt()->add_logprobs();
+  add(*among_the_best.mutable_sampled(), 4, "a", -0.5f);
+  add(*among_the_best.add_top(), 4, "a", -0.5f);
+  pb::TokenLogprobs& not_among_them = *more.mutable_prompt()->add_logprobs();
+  add(*not_among_them.mutable_sampled(), 5, "\xe2\x80", -std::numeric_limits<float>::infinity());
+  add(*not_among_them.add_top(), 9, "b", -0.25f);
+  for (const pb::GenerateResponse& response : {first, more, Delta("x")}) EXPECT_EQ(answer.Add(response), "");
+  pb::GenerateResponse last = Last(pb::FINISH_REASON_STOP);
+  last.add_choices()->set_index(1);
+  const Json body = Json::parse(answer.Add(last));
+  const Json expected = Json::parse(R"([null, {"4": {"logprob": -0.5, "rank": 1, "decoded_token": "a"}},
+      {"9": {"logprob": -0.25, "rank": 1, "decoded_token": "b"},
+       "5": {"logprob": -9999.0, "rank": null, "decoded_token": "bytes:\\xe2\\x80"}}])");
+  ASSERT_EQ(body["choices"].size(), 2u);
+  for (const Json& choice : body["choices"]) EXPECT_EQ(choice["prompt_logprobs"], expected);
 }
 
 TEST(ModelsBody, ListsTheModel) {

@@ -6,13 +6,13 @@
 
 namespace sluice::router {
 
-bool HttpCall::Send(pb::GenerateResponse response) {
+bool HttpCall::Send(std::vector<pb::GenerateResponse> responses) {
   bool wake;
   bool taken = true;
   {
     absl::MutexLock lock(&mutex_);
-    const size_t size = response.ByteSizeLong();
-    // An empty outbox takes any one response, so that a single large one is never the client's fault.
+    size_t size = 0;
+    for (const pb::GenerateResponse& response : responses) size += response.ByteSizeLong();
     if (bytes_ > 0 && bytes_ + size > outbox_bytes_) {
       batch_.responses.clear();
       batch_.end = absl::ResourceExhaustedError(
@@ -22,7 +22,7 @@ bool HttpCall::Send(pb::GenerateResponse response) {
       taken = false;
     } else {
       bytes_ += size;
-      batch_.responses.push_back(std::move(response));
+      for (pb::GenerateResponse& response : responses) batch_.responses.push_back(std::move(response));
     }
     wake = !std::exchange(woken_, true) || !taken;
   }

@@ -17,7 +17,7 @@ class HttpCall final : public CallSink {
   // `wake` is called from the core's thread whenever Take has something new.
   HttpCall(size_t outbox_bytes, std::function<void()> wake) : outbox_bytes_(outbox_bytes), wake_(std::move(wake)) {}
 
-  bool Send(pb::GenerateResponse response) override;
+  bool Send(std::vector<pb::GenerateResponse> responses) override;
   void End(const absl::Status& status, absl::Duration retry_after) override;
 
   struct Batch {

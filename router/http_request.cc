@@ -377,6 +377,9 @@ absl::StatusOr<CompletionRequest> ParseCompletion(std::string_view body) {
     return Bad(kPrompt, absl::StrCat("is missing; give ", kWantedPrompt));
   }
   pb::SamplingParams& sampling = *out.request.mutable_sampling();
+  if (out.stream && sampling.has_prompt_logprobs()) {
+    return Bad("prompt_logprobs", "is not available in a stream; leave out \"stream\" or this field");
+  }
   if (!sampling.has_temperature()) sampling.set_temperature(kDefaultTemperature);
   if (!sampling.has_max_tokens()) sampling.set_max_tokens(kDefaultMaxTokens);
   return out;

@@ -190,7 +190,16 @@ Transition Request::OnTokens(const Origin& from, const pb::Tokens& tokens, absl:
   if (choice < 0 || choice >= int(emitted_.size())) {
     return Broken(*side, absl::StrFormat("tokens of choice %d, which was not asked for", choice), now);
   }
+  const bool computes_prompt = side == &prefill_ || !split();
+  if (const int got = tokens.prompt_logprobs_size(); computes_prompt && !HasAnyFirst() && got != PromptLogprobsDue()) {
+    return Broken(
+        *side, absl::StrFormat("%d log-probabilities of the prompt, where %d were due", got, PromptLogprobsDue()), now);
+  }
   return side == &prefill_ ? OnFirstToken(tokens, now) : OnDecoded(tokens, now);
+}
+
+int Request::PromptLogprobsDue() const {
+  return submit_.sequence.sampling().has_prompt_logprobs() ? submit_.sequence.num_prompt_tokens() - 1 : 0;
 }
 
 Transition Request::OnFirstToken(const pb::Tokens& tokens, absl::Time now) {
@@ -255,6 +264,7 @@ void Request::Emit(int choice, const pb::Tokens& tokens, int skip, Transition& t
   pb::Tokens& fresh = transition.tokens.emplace_back();
   fresh.set_choice(choice);
   fresh.set_first_index(emitted_[size_t(choice)]);
+  if (!HasAnyFirst()) *fresh.mutable_prompt_logprobs() = tokens.prompt_logprobs();
   for (int i = skip; i < count; ++i) {
     fresh.add_token_ids(tokens.token_ids(i));
     if (logprobs) *fresh.add_logprobs() = tokens.logprobs(i);

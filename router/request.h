@@ -144,6 +144,7 @@ class Request {
 
   Transition OnFirstToken(const pb::Tokens& tokens, absl::Time now);
   Transition OnDecoded(const pb::Tokens& tokens, absl::Time now);
+  int PromptLogprobsDue() const;
   void Emit(int choice, const pb::Tokens& tokens, int skip, Transition& transition);
   Transition ChoiceMissing(const Side& side, absl::Time now, Transition transition);
   Transition FinishedByPrefill(absl::Time now);

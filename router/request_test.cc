@@ -231,6 +231,39 @@ TEST(RequestTest, WhatAWorkerMustNotSay) {
   EXPECT_EQ(empty.OnFinished(kFirst, Finished(), kStart).end->code(), absl::StatusCode::kInternal);
 }
 
+TEST(RequestTest, ThePromptsLogprobsComeOnceAndWhole) {
+  const auto start = [] {
+    Submit submit{.call = 1, .request_id = "r", .sequence = {}, .received = kStart};
+    for (int i = 0; i < 3; ++i) submit.sequence.add_tokens(i);
+    submit.sequence.set_num_prompt_tokens(3);
+    submit.sequence.mutable_sampling()->set_max_tokens(8);
+    submit.sequence.mutable_sampling()->set_prompt_logprobs(0);
+    Request request(std::move(submit), "r/1");
+    request.Dispatch(kBoth, kStart);
+    request.OnGranted(kFirst, Granted(), kStart);
+    return request;
+  };
+  pb::Tokens tokens = Tokens(0, {4});
+  tokens.add_prompt_logprobs()->mutable_sampled()->set_token_id(1);
+  Request broken = start();
+  const Transition few = broken.OnTokens(kFirst, tokens, kStart);
+  ASSERT_TRUE(few.end.has_value());
+  EXPECT_EQ(few.end->code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(few.end->message()), HasSubstr("1 log-probabilities of the prompt, where 2 were due"));
+  tokens.add_prompt_logprobs()->mutable_sampled()->set_token_id(2);
+  Request request = start();
+  const Transition first = request.OnTokens(kFirst, tokens, kStart);
+  ASSERT_EQ(first.tokens.size(), 1u);
+  EXPECT_EQ(first.tokens[0].prompt_logprobs_size(), 2);
+  tokens.add_token_ids(5);  // repeated, with one that is new
+  const Transition second = request.OnTokens(kFirst, tokens, kStart);
+  EXPECT_THAT(Ids(second), ElementsAre(5));
+  EXPECT_EQ(second.tokens[0].prompt_logprobs_size(), 0);
+  Request unasked = InState(RequestState::kReserved);
+  unasked.OnGranted(kFirst, Granted(), kStart);
+  EXPECT_TRUE(unasked.OnTokens(kFirst, tokens, kStart).end.has_value()) << "nobody asked for them";
+}
+
 TEST(RequestTest, ARefusalThatMayPassLeadsToAnotherAttempt) {
   Request request = InState(RequestState::kReserved);
   EXPECT_TRUE(request.OnRefused(kFirst, Refused(pb::NO_BLOCKS), kStart).requeue);

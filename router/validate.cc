@@ -105,16 +105,6 @@ absl::Status CheckUnsupported(const pb::GenerateRequest& request) {
   if (s.has_n() && (s.n() < 1 || s.n() > kMaxChoices)) {
     return Bad("sampling.n", absl::StrFormat("must be in [1, %d], got %d", kMaxChoices, s.n()));
   }
-  if (s.has_prompt_logprobs()) {
-    if (s.prompt_logprobs() < 0) {
-      return Bad("sampling.prompt_logprobs", absl::StrFormat("must be >= 0, got %d", s.prompt_logprobs()));
-    }
-    if (kMaxPromptLogprobs < 0) return Unsupported("sampling.prompt_logprobs", "leave it out");
-    if (s.prompt_logprobs() > kMaxPromptLogprobs) {
-      return Bad("sampling.prompt_logprobs",
-                 absl::StrFormat("must be in [0, %d], got %d", kMaxPromptLogprobs, s.prompt_logprobs()));
-    }
-  }
   if (!request.adapter().empty()) return Unsupported("adapter", "leave it out");
   if (!request.task().empty() && request.task() != "generate") {
     return Bad("task", "must be \"generate\" or empty");
@@ -178,6 +168,10 @@ absl::Status FillSampling(const pb::SamplingParams& in, const ServedModel& model
   if (in.has_logprobs() && (in.logprobs() < 0 || in.logprobs() > kMaxLogprobs)) {
     return Bad("sampling.logprobs", absl::StrFormat("must be in [0, %d], got %d", kMaxLogprobs, in.logprobs()));
   }
+  if (in.has_prompt_logprobs() && (in.prompt_logprobs() < 0 || in.prompt_logprobs() > kMaxPromptLogprobs)) {
+    return Bad("sampling.prompt_logprobs",
+               absl::StrFormat("must be in [0, %d], got %d", kMaxPromptLogprobs, in.prompt_logprobs()));
+  }
   if (in.stop_token_ids_size() > kMaxStopIds) {
     return Bad("sampling.stop_token_ids",
                absl::StrFormat("at most %d are allowed, got %d", kMaxStopIds, in.stop_token_ids_size()));
@@ -195,6 +189,15 @@ absl::Status FillSampling(const pb::SamplingParams& in, const ServedModel& model
   out.set_n(in.has_n() ? in.n() : 1);
   if (in.has_prompt_logprobs()) out.set_prompt_logprobs(in.prompt_logprobs());
   return absl::OkStatus();
+}
+
+absl::Status CheckPromptEntries(const pb::SamplingParams& in, int prompt) {
+  const int64_t entries = in.has_prompt_logprobs() ? PromptEntries(prompt, in.prompt_logprobs()) : 0;
+  if (entries <= kMaxPromptEntries) return absl::OkStatus();
+  return Bad("sampling.prompt_logprobs",
+             absl::StrFormat("prompt (%d tokens) x (1 + %d) are %d log-probabilities, more than %d; ask for fewer "
+                             "alternatives, or shorten the prompt",
+                             prompt, in.prompt_logprobs(), entries, kMaxPromptEntries));
 }
 
 // REQUIRES: the prompt leaves room for at least one token.
@@ -307,6 +310,7 @@ absl::StatusOr<ValidRequest> Validate(const pb::GenerateRequest& request, const 
   if (absl::Status s = FillStops(in, valid.stop); !s.ok()) return s;
   if (absl::Status s = FillRest(request, valid); !s.ok()) return s;
   if (absl::Status s = FillPrompt(request, model, valid.sequence); !s.ok()) return s;
+  if (absl::Status s = CheckPromptEntries(in, valid.sequence.num_prompt_tokens()); !s.ok()) return s;
   if (absl::Status s = FillLengths(in, model, capacity, valid.sequence.num_prompt_tokens(), out); !s.ok()) return s;
   out.set_seed(in.has_seed() ? in.seed() : draw);
   valid.sequence.set_model(model.name);

@@ -234,8 +234,8 @@ TEST_F(ValidateTest, EveryBadNumberIsNamed) {
        [](auto& r) {
          for (int i = 0; i < 1025; ++i) (*r.mutable_sampling()->mutable_logit_bias())[i] = 1;
        }},
-      {"sampling.prompt_logprobs: must be >= 0, got -1", sampling(&S::set_prompt_logprobs, -1)},
-      {"sampling.prompt_logprobs: is not supported yet", sampling(&S::set_prompt_logprobs, 0)},
+      {"sampling.prompt_logprobs: must be in [0, 20], got -1", sampling(&S::set_prompt_logprobs, -1)},
+      {"sampling.prompt_logprobs: must be in [0, 20], got 21", sampling(&S::set_prompt_logprobs, 21)},
       {"sampling.stop_token_ids: ids must be in", sampling(&S::add_stop_token_ids, -1)},
       {"sampling.stop: strings must not be empty", [](auto& r) { r.mutable_sampling()->add_stop(""); }},
       {"sampling.stop: strings must have at most 1024 bytes",

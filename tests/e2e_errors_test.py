@@ -72,7 +72,7 @@ class BadInputTest(unittest.TestCase):
             "min_p": [-0.1, 1.1, NAN], "repetition_penalty": [0.0, -1.0, NAN, INF],
             "presence_penalty": [-2.1, 2.1, NAN], "frequency_penalty": [-2.1, 2.1, NAN],
             "max_tokens": [-1, -2**31], "min_tokens": [-1], "logprobs": [-1, 2**31 - 1], "n": [0, -1],
-            "prompt_logprobs": [-1],
+            "prompt_logprobs": [-1, 21, 2**31 - 1],
             "timeout_ms": [-1], "stop": [[""]], "stop_token_ids": [[-1], [10**9]],
             "logit_bias": [{5: NAN}, {5: 100.5}, {-1: 1.0}, {10**9: 1.0}],
         }

@@ -6,8 +6,6 @@ import subprocess
 import unittest
 import urllib.request
 
-import grpc
-
 from cluster import BUILD, Cluster
 
 SEED = random.randrange(1 << 30)
@@ -90,13 +88,6 @@ class SamplingTest(unittest.TestCase):
                    "--logit-bias", "5:4,6:-100", "ab"]
         said = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
         self.assertEqual(said["text"], grpc_text)
-
-    def test_what_is_not_supported_yet_is_refused_by_name(self):
-        for name, value in (("prompt_logprobs", 1),):
-            with self.subTest(name), self.assertRaises(grpc.RpcError) as refused:
-                self.client.generate("ab", max_tokens=1, **{name: value})
-            self.assertEqual(refused.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
-            self.assertRegex(refused.exception.details(), rf"^sampling\.{name}: is not supported yet")
 
 
 if __name__ == "__main__":

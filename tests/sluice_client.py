@@ -23,6 +23,8 @@ class Answer:
     token_ids: list = dataclasses.field(default_factory=list)
     logprobs: list = dataclasses.field(default_factory=list)  # of the chosen tokens
     top: list = dataclasses.field(default_factory=list)       # [(id, logprob), ...] per token
+    prompt_logprobs: list = dataclasses.field(default_factory=list)  # of prompt_ids[1:]
+    prompt_top: list = dataclasses.field(default_factory=list)
     finish_reason: int = 0
     usage: object = None
     timing: object = None
@@ -38,8 +40,14 @@ class Answer:
 
     def add(self, response):
         if response.HasField("prompt"):
-            self.prompt_ids = list(response.prompt.token_ids)
-            self.seed = response.prompt.seed
+            # Those after the first carry further log-probabilities only.
+            self.prompt_ids += response.prompt.token_ids
+            self.seed = response.prompt.seed or self.seed
+            for entry in response.prompt.logprobs:
+                assert not self.token_ids, "the prompt's log-probabilities come before the first token"
+                assert entry.sampled.token_id == self.prompt_ids[1 + len(self.prompt_logprobs)]
+                self.prompt_logprobs.append(entry.sampled.logprob)
+                self.prompt_top.append([(t.token_id, t.logprob) for t in entry.top])
         if response.HasField("usage"):
             self.usage = response.usage
         if response.HasField("timing"):

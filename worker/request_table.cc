@@ -85,12 +85,19 @@ v1::WorkerEvent* RequestTable::NewEvent(StreamId stream, const v1::RequestKey& k
   return event;
 }
 
+void RequestTable::KeepPrompt(const engine::TokenOutput& output) {
+  if (!output.prompt.empty()) requests_.at(output.id).prompt = output.prompt;
+}
+
 void RequestTable::AddToken(const engine::TokenOutput& output) {
   Request& request = requests_.at(output.id);
   if (request.tokens == nullptr || request.tokens->choice() != output.choice) {
     request.tokens = NewEvent(output.id)->mutable_tokens();
     request.tokens->set_choice(output.choice);
     request.tokens->set_first_index(output.index);
+  }
+  for (const engine::Sampled& sampled : std::exchange(request.prompt, {})) {
+    FillLogprobs(sampled, request.tokens->add_prompt_logprobs());
   }
   request.tokens->add_token_ids(output.sampled.token);
   if (request.arrival.logprobs) FillLogprobs(output.sampled, request.tokens->add_logprobs());

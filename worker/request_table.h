@@ -69,6 +69,9 @@ class RequestTable {
   v1::WorkerEvent* NewEvent(uint64_t id);
   v1::WorkerEvent* NewEvent(StreamId stream, const v1::RequestKey& key);
 
+  // The log-probabilities of the prompt, if the step brought them: the request's next AddToken sends them along.
+  void KeepPrompt(const engine::TokenOutput& output);
+
   // Consecutive tokens of one choice between two TakeOutgoing share an event.
   void AddToken(const engine::TokenOutput& output);
 
@@ -115,6 +118,7 @@ class RequestTable {
     bool ending = false;
     LastWords words;
     v1::Tokens* tokens = nullptr;             // in the pending message, until it is taken
+    std::vector<engine::Sampled> prompt;      // log-probabilities of it, for the next tokens
     std::optional<v1::TimelineEvent> update;  // waits for the next event
   };
   using KeyOfStream = std::tuple<StreamId, std::string, int32_t>;

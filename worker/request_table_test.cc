@@ -59,6 +59,29 @@ TEST_F(RequestTableTest, AnUpdateWaitsForTheNextEventAndReplacesTheOneBefore) {
   EXPECT_TRUE(Events().empty());
 }
 
+TEST_F(RequestTableTest, ThePromptsLogprobsGoWithTheFirstTokensOfWhicheverChoice) {
+  const uint64_t id = Add("a");
+  engine::TokenOutput second;
+  second.id = id;
+  second.choice = 1;
+  engine::TokenOutput first = second;
+  first.choice = 0;
+  first.prompt.push_back({.token = 8, .logprob = -0.5f, .top = {{9, -0.25f}}});
+  table_.KeepPrompt(second);
+  table_.KeepPrompt(first);
+  table_.AddToken(second);
+  table_.AddToken(first);
+  const auto events = Events();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].tokens().choice(), 1);
+  ASSERT_EQ(events[0].tokens().prompt_logprobs_size(), 1);
+  EXPECT_EQ(events[0].tokens().prompt_logprobs(0).sampled().token_id(), 8);
+  EXPECT_EQ(events[0].tokens().prompt_logprobs(0).sampled().logprob(), -0.5f);
+  EXPECT_EQ(events[0].tokens().prompt_logprobs(0).top(0).token_id(), 9);
+  EXPECT_EQ(events[0].tokens().logprobs_size(), 0);
+  EXPECT_EQ(events[1].tokens().prompt_logprobs_size(), 0) << "once";
+}
+
 TEST_F(RequestTableTest, WithoutALeaseOnlyTheDeadlineIsATimer) {
   Add("a", 1, 0, /*leased=*/false);
   EXPECT_EQ(table_.NextTimer(), absl::InfiniteFuture());

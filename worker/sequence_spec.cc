@@ -40,8 +40,18 @@ absl::Status CheckUnsupported(const v1::SequenceSpec& spec) {
     return Bad("sampling.n", absl::StrCat(p.n(), " is outside [1, ", kMaxChoices, "]"));
   }
   if (spec.choice() != 0) return Bad("choice", "only 0 is supported by this worker");
-  if (p.has_prompt_logprobs() && (p.prompt_logprobs() < 0 || p.prompt_logprobs() > kMaxPromptLogprobs)) {
-    return Bad("sampling.prompt_logprobs", kNotYet);
+  return absl::OkStatus();
+}
+
+absl::Status CheckPromptLogprobs(const v1::SequenceSpec& spec) {
+  if (!spec.sampling().has_prompt_logprobs()) return absl::OkStatus();
+  const int alternatives = spec.sampling().prompt_logprobs();
+  if (alternatives < 0 || alternatives > kMaxPromptLogprobs) {
+    return Bad("sampling.prompt_logprobs", absl::StrCat(alternatives, " is outside [0, ", kMaxPromptLogprobs, "]"));
+  }
+  if (const int64_t entries = PromptEntries(spec.num_prompt_tokens(), alternatives); entries > kMaxPromptEntries) {
+    return Bad("sampling.prompt_logprobs",
+               absl::StrCat(entries, " log-probabilities are more than ", kMaxPromptEntries));
   }
   return absl::OkStatus();
 }
@@ -92,6 +102,7 @@ absl::StatusOr<engine::EngineRequest> ToEngineRequest(const v1::SequenceSpec& sp
   if (auto s = CheckTokens("tokens", spec.tokens(), vocab); !s.ok()) return s;
   if (auto s = CheckTokens("eos_token_ids", spec.eos_token_ids(), vocab); !s.ok()) return s;
   if (auto s = CheckUnsupported(spec); !s.ok()) return s;
+  if (auto s = CheckPromptLogprobs(spec); !s.ok()) return s;
   const v1::SamplingParams& p = spec.sampling();
   if (auto s = CheckSampling(p, vocab); !s.ok()) return s;
 
@@ -100,6 +111,7 @@ absl::StatusOr<engine::EngineRequest> ToEngineRequest(const v1::SequenceSpec& sp
   request.n = p.has_n() ? p.n() : 1;
   request.tokens.assign(spec.tokens().begin(), spec.tokens().end());
   request.num_prompt_tokens = spec.num_prompt_tokens();
+  request.prompt_logprobs = p.has_prompt_logprobs() ? p.prompt_logprobs() : -1;
   request.priority = spec.priority();
   request.cache_salt = spec.cache_salt();
   engine::SamplingParams& to = request.sampling;

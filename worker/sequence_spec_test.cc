@@ -100,7 +100,14 @@ TEST(SequenceSpec, NamesTheFieldThatIsWrong) {
       {"sampling.logit_bias", [](auto& s) { (*s.mutable_sampling()->mutable_logit_bias())[kVocab] = 1; }},
       {"sampling.logit_bias", [](auto& s) { (*s.mutable_sampling()->mutable_logit_bias())[-1] = 1; }},
       {"sampling.n", [](auto& s) { s.mutable_sampling()->set_n(0); }},
-      {"sampling.prompt_logprobs", [](auto& s) { s.mutable_sampling()->set_prompt_logprobs(0); }},
+      {"sampling.prompt_logprobs", [](auto& s) { s.mutable_sampling()->set_prompt_logprobs(-1); }},
+      {"sampling.prompt_logprobs", [](auto& s) { s.mutable_sampling()->set_prompt_logprobs(21); }},
+      {"sampling.prompt_logprobs",
+       [](auto& s) {
+         for (int i = 0; i < 50000; ++i) s.add_tokens(1);
+         s.set_num_prompt_tokens(50000);
+         s.mutable_sampling()->set_prompt_logprobs(20);
+       }},
       {"sampling.temperature", [](auto& s) { s.mutable_sampling()->set_temperature(-0.1f); }},
       {"sampling.temperature", [](auto& s) { s.mutable_sampling()->set_temperature(kNan); }},
       {"sampling.temperature", [](auto& s) { s.mutable_sampling()->set_temperature(kInf); }},

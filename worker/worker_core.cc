@@ -164,6 +164,8 @@ absl::Status WorkerCore::Step(const std::function<absl::Time()>& clock) {
 
 void WorkerCore::CommitStep(std::unique_ptr<engine::StepWork> step, absl::Time now) {
   const std::vector<engine::TokenOutput> outputs = engine_.Commit(std::move(step));
+  // The engine says them with choice 0, which need not be the first of its choices in the step.
+  for (const engine::TokenOutput& output : outputs) requests_.KeepPrompt(output);
   role_.OnStep(outputs, engine_.progress(), now);
 }
 

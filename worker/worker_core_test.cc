@@ -155,6 +155,31 @@ TEST_F(WorkerCoreTest, ReportsLogprobsOnlyWhereAsked) {
   EXPECT_EQ(tokens["c"].logprobs_size(), 0);
 }
 
+TEST_F(WorkerCoreTest, ReportsThePromptsLogprobsOnceAndOnlyWhereAsked) {
+  for (const auto& [id, alternatives] : std::map<std::string, int>{{"a", 0}, {"b", 1}}) {
+    v1::RouterMessage message = Reserve(id, 5, 3);
+    message.mutable_reserve()->mutable_sequence()->mutable_sampling()->set_prompt_logprobs(alternatives);
+    Post(message);
+  }
+  Post(Reserve("c", 5, 3));
+  std::map<std::string, std::vector<v1::Tokens>> said;
+  while (core_.has_work()) {
+    ASSERT_TRUE(core_.Step(Clock).ok());
+    for (const v1::WorkerEvent& e : Events()) {
+      if (e.has_tokens()) said[e.key().request_id()].push_back(e.tokens());
+    }
+  }
+  for (const char* id : {"a", "b"}) {
+    const auto& prompt = said[id][0].prompt_logprobs();
+    ASSERT_EQ(prompt.size(), 4) << id;
+    EXPECT_EQ(prompt[2].sampled().token_id(), 3 + 3);
+    EXPECT_EQ(prompt[2].sampled().logprob(), -3.0f);
+    EXPECT_EQ(prompt[2].top_size(), id[0] == 'b');
+    for (size_t i = 1; i < said[id].size(); ++i) EXPECT_EQ(said[id][i].prompt_logprobs_size(), 0);
+  }
+  for (const v1::Tokens& tokens : said["c"]) EXPECT_EQ(tokens.prompt_logprobs_size(), 0);
+}
+
 TEST_F(WorkerCoreTest, AReplayContinuesTheCount) {
   v1::RouterMessage message = Reserve("a", 8, 5);
   message.mutable_reserve()->mutable_sequence()->set_num_prompt_tokens(6);  // two were emitted before

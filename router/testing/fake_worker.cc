@@ -169,6 +169,12 @@ bool FakeWorker::Refuses(const pb::RequestKey& key, pb::WorkerMessage& out) {
   return true;
 }
 
+void FakeWorker::TakePromptLogprobs(const pb::SequenceSpec& sequence, Job& job) {
+  if (!sequence.sampling().has_prompt_logprobs()) return;
+  job.scored.assign(sequence.tokens().begin() + 1, sequence.tokens().begin() + sequence.num_prompt_tokens());
+  job.prompt_top = sequence.sampling().prompt_logprobs();
+}
+
 void FakeWorker::OnReserve(const pb::Reserve& reserve, pb::WorkerMessage& out) {
   Job job{.key = reserve.key(), .script = script_};
   job.max_tokens = reserve.sequence().sampling().max_tokens();
@@ -184,6 +190,7 @@ void FakeWorker::OnReserve(const pb::Reserve& reserve, pb::WorkerMessage& out) {
     job.start = absl::InfiniteFuture();
   }
   job.awaits_kv = !reserve.compute_prompt();
+  if (!job.awaits_kv) TakePromptLogprobs(reserve.sequence(), job);
   job.next = job.awaits_kv ? 1 : 0;
   jobs_[reserve.key().request_id()] = std::move(job);
 }
@@ -194,6 +201,7 @@ void FakeWorker::OnPrefill(const pb::Prefill& prefill, pb::WorkerMessage& out) {
   job.max_tokens = 1;
   job.start = absl::Now() + script_.delay;
   job.hands_over = prefill.has_lease() && !script_.stop_at_first;
+  TakePromptLogprobs(prefill.sequence(), job);
   jobs_[prefill.key().request_id()] = std::move(job);
 }
 
@@ -210,6 +218,11 @@ bool FakeWorker::Step(Job& job, pb::WorkerMessage& out) {
     if (std::exchange(job.awaits_kv, false)) say().mutable_committed()->set_lease_id(job.lease);
     pb::Tokens& tokens = *say().mutable_tokens();
     tokens.set_first_index(job.next);
+    for (const int32_t id : std::exchange(job.scored, {})) {
+      pb::TokenLogprobs& logprobs = *tokens.add_prompt_logprobs();
+      logprobs.mutable_sampled()->set_token_id(id);
+      for (int i = 0; i < job.prompt_top; ++i) logprobs.add_top()->set_token_id(5 + i);
+    }
     for (; job.next < end; ++job.next) {
       tokens.add_token_ids(job.script.ids[size_t(job.next) % job.script.ids.size()]);
       if (job.script.top_logprobs == 0) continue;

@@ -73,6 +73,8 @@ class FakeWorker final : public pb::Worker::Service {
     FakeScript script;
     int next = 0;
     int max_tokens = 0;
+    std::vector<int32_t> scored;  // prompt tokens whose log-probabilities are asked for
+    int prompt_top = 0;           // alternatives of each
     absl::Time start;
     uint64_t lease = 0;
     bool hands_over = false;  // a prefill worker: token 0 is not all
@@ -86,6 +88,7 @@ class FakeWorker final : public pb::Worker::Service {
   void OnReserve(const pb::Reserve& reserve, pb::WorkerMessage& out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Produce(Stream* stream, const std::atomic<bool>* over);
   void OnPrefill(const pb::Prefill& prefill, pb::WorkerMessage& out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void TakePromptLogprobs(const pb::SequenceSpec& sequence, Job& job);
   bool Refuses(const pb::RequestKey& key, pb::WorkerMessage& out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Step(Job& job, pb::WorkerMessage& out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

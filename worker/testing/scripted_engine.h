@@ -74,7 +74,8 @@ class ScriptedEngine final : public EnginePort {
     if (it == live_.end()) return absl::NotFoundError("no such request");
     Live& live = it->second;
     if (!live.request.awaiting_kv) return absl::FailedPreconditionError("awaits nothing");
-    if (firsts.size() != 1 || firsts[0].choice != live.request.choice) return absl::InvalidArgumentError("not its choices");
+    if (firsts.size() != 1 || firsts[0].choice != live.request.choice)
+      return absl::InvalidArgumentError("not its choices");
     if (firsts[0].token < 0 || firsts[0].token >= 100) return absl::InvalidArgumentError("not a token");
     live.request.awaiting_kv = false;
     live.scheduled = true;
@@ -87,6 +88,8 @@ class ScriptedEngine final : public EnginePort {
     auto it = live_.find(id);
     return it == live_.end() ? std::vector<int32_t>() : it->second.blocks;
   }
+
+  const engine::EngineRequest& RequestOf(uint64_t id) const { return live_.at(id).request; }
 
   bool has_work() const override {
     return std::any_of(live_.begin(), live_.end(), [](const auto& live) { return live.second.scheduled; });
@@ -160,6 +163,12 @@ class ScriptedEngine final : public EnginePort {
     output.id = id;
     output.choice = live.request.choice;
     output.index = live.generated++;
+    for (int i = 1; output.index == 0 && live.request.prompt_logprobs >= 0 && i < live.request.num_prompt_tokens; ++i) {
+      engine::Sampled& scored = output.prompt.emplace_back();
+      scored.token = live.request.tokens[size_t(i)];
+      scored.logprob = -float(i);
+      if (live.request.prompt_logprobs > 0) scored.top.emplace_back(7, -0.25f);
+    }
     output.sampled.token = TokenAt(live.request.tokens, output.index);
     const int alternatives = live.request.sampling.logprobs;
     if (alternatives >= 0) output.sampled.logprob = -0.5f;
