@@ -21,7 +21,7 @@ uint32_t Next(uint32_t& state) {
 
 }  // namespace
 
-std::unique_ptr<kernels::Weight> DecoderSkeleton::Random(DType type, int64_t rows, int64_t cols) {
+kernels::HostTensor DecoderSkeleton::Random(DType type, int64_t rows, int64_t cols) {
   const auto& info = kernels::Info(type);
   const size_t row_bytes = kernels::RowBytes(type, cols);
   std::vector<uint8_t>& data = bytes_.emplace_back(size_t(rows) * row_bytes);
@@ -39,7 +39,17 @@ std::unique_ptr<kernels::Weight> DecoderSkeleton::Random(DType type, int64_t row
     }
   }
   weight_bytes_ += int64_t(data.size());
-  auto packed = backend_.Pack({type, data.data(), rows, cols});
+  return {type, data.data(), rows, cols};
+}
+
+std::unique_ptr<kernels::Weight> DecoderSkeleton::Table(const kernels::HostTensor& tensor) const {
+  auto packed = backend_.PackTable(tensor);
+  CHECK(packed.ok()) << packed.status();
+  return *std::move(packed);
+}
+
+std::unique_ptr<kernels::Weight> DecoderSkeleton::Linear(const kernels::HostTensor& tensor) const {
+  auto packed = backend_.PackLinear(tensor);
   CHECK(packed.ok()) << packed.status();
   return *std::move(packed);
 }
@@ -50,19 +60,21 @@ DecoderSkeleton::DecoderSkeleton(const kernels::Backend& backend, const Skeleton
   const int q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
   for (int i = 0; i < s.layers; ++i) {
     Layer& l = layers_.emplace_back();
-    l.norm1 = Random(DType::kF32, 1, s.hidden);
-    l.wq = Random(s.type, q, s.hidden);
-    l.wk = Random(s.type, kv, s.hidden);
-    l.wv = Random(s.type, kv, s.hidden);
-    l.wo = Random(s.type, s.hidden, q);
-    l.norm2 = Random(DType::kF32, 1, s.hidden);
-    l.gate = Random(s.type, s.ffn, s.hidden);
-    l.up = Random(s.type, s.ffn, s.hidden);
-    l.down = Random(s.type, s.hidden, s.ffn);
+    l.norm1 = Table(Random(DType::kF32, 1, s.hidden));
+    l.wq = Linear(Random(s.type, q, s.hidden));
+    l.wk = Linear(Random(s.type, kv, s.hidden));
+    l.wv = Linear(Random(s.type, kv, s.hidden));
+    l.wo = Linear(Random(s.type, s.hidden, q));
+    l.norm2 = Table(Random(DType::kF32, 1, s.hidden));
+    l.gate = Linear(Random(s.type, s.ffn, s.hidden));
+    l.up = Linear(Random(s.type, s.ffn, s.hidden));
+    l.down = Linear(Random(s.type, s.hidden, s.ffn));
   }
-  embedding_ = Random(s.head_type, s.vocab, s.hidden);
-  final_norm_ = Random(DType::kF32, 1, s.hidden);
-  rope_ = Random(DType::kF32, max_context, s.head_dim);
+  const kernels::HostTensor embedding = Random(s.head_type, s.vocab, s.hidden);  // tied
+  embedding_ = Table(embedding);
+  head_ = Linear(embedding);
+  final_norm_ = Table(Random(DType::kF32, 1, s.hidden));
+  rope_ = Table(Random(DType::kF32, max_context, s.head_dim));
 
   const kernels::KvLayout layout{s.layers, s.kv_heads, s.head_dim, kBlockSize, backend.kv_dtype()};
   auto pool = backend.NewKvPool(layout, max_seqs * max_blocks_);
@@ -129,7 +141,7 @@ void DecoderSkeleton::Step(int seqs, int rows_each, int context) {
     c.Output({.attn = attn_.get(), .wo = l.wo.get(), .x = x_.get()});
     c.Mlp({.x = x_.get(), .norm = l.norm2.get(), .gate = l.gate.get(), .up = l.up.get(), .down = l.down.get()});
   }
-  c.Head({.x = x_.get(), .norm = final_norm_.get(), .head = embedding_.get(), .logits = logits_.data()});
+  c.Head({.x = x_.get(), .norm = final_norm_.get(), .head = head_.get(), .logits = logits_.data()});
   CHECK(c.Finish().ok());
 }
 

@@ -37,7 +37,9 @@ class DecoderSkeleton {
     std::unique_ptr<kernels::Weight> norm1, wq, wk, wv, wo, norm2, gate, up, down;
   };
 
-  std::unique_ptr<kernels::Weight> Random(kernels::DType type, int64_t rows, int64_t cols);
+  kernels::HostTensor Random(kernels::DType type, int64_t rows, int64_t cols);  // kept in bytes_
+  std::unique_ptr<kernels::Weight> Table(const kernels::HostTensor& tensor) const;
+  std::unique_ptr<kernels::Weight> Linear(const kernels::HostTensor& tensor) const;
 
   const kernels::Backend& backend_;
   const SkeletonShape shape_;
@@ -45,7 +47,7 @@ class DecoderSkeleton {
   int64_t weight_bytes_ = 0;
   std::vector<std::vector<uint8_t>> bytes_;
   std::vector<Layer> layers_;
-  std::unique_ptr<kernels::Weight> embedding_, final_norm_, rope_;
+  std::unique_ptr<kernels::Weight> embedding_, head_, final_norm_, rope_;
   std::unique_ptr<kernels::KvPool> kv_;
   std::unique_ptr<kernels::Context> context_;
   std::unique_ptr<kernels::Activation> x_, q_, k_, v_, attn_;

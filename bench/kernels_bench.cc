@@ -1,5 +1,6 @@
 // Benchmarks of the CPU kernels on one thread, each also as a share of the limit that binds it, measured in this run:
-// `of_fma` of the fused multiply-add peak, `of_read` of the bandwidth of reading a set of the same size.
+// `of_fma` of the fused multiply-add peak, `of_dot` of the int8 dot-product peak, `of_read` of the bandwidth of reading a
+// set of the same size.
 //
 //   kernels_bench [--benchmark_filter=...]      SLUICE_CPU_ISA=avx2 kernels_bench
 #include <benchmark/benchmark.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "glog/logging.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_storage.h"
+#include "kernels/cpu/int8/int8_weight.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/dequant.h"
 
@@ -40,6 +43,19 @@ const kernels::cpu::KernelTable& Kernels() {
   const auto isa = kernels::ResolveCpuIsa(kernels::CpuIsa::kAuto);
   CHECK(isa.ok()) << isa.status();
   return kernels::cpu::KernelsFor(*isa);
+}
+
+const kernels::cpu::Int8Table& Int8Kernels() {
+  return kernels::cpu::Int8KernelsFor(*kernels::ResolveCpuIsa(kernels::CpuIsa::kAuto));
+}
+
+const kernels::cpu::Bf16KvTable& Bf16Kernels() {
+  return kernels::cpu::Bf16KvFor(*kernels::ResolveCpuIsa(kernels::CpuIsa::kAuto));
+}
+
+double DotPeak() {
+  static const double peak = Int8DotGops();
+  return peak;
 }
 
 void ReportFlops(benchmark::State& state, double flops_each) {
@@ -84,6 +100,84 @@ void BM_Matmul(benchmark::State& state, DType type, int64_t n, int64_t k) {
   }
   ReportFlops(state, 2.0 * double(m) * double(n) * double(k));
   if (m == 1) ReportBytes(state, double(matrix), kSet);
+}
+
+// The same in int8 mode: products alone, of rows that are quantised already.
+void BM_Int8Matmul(benchmark::State& state, int64_t n, int64_t k) {
+  constexpr size_t kSet = 96 << 20;
+  const int64_t m = state.range(0);
+  const size_t matrix = size_t(n * k);
+  const size_t copies = kSet / matrix;
+  std::vector<int8_t> w(copies * matrix);
+  for (size_t i = 0; i < w.size(); ++i) w[i] = int8_t(i * 2654435761u >> 13);
+  std::vector<uint8_t> x(size_t(m * k), 131);
+  std::vector<float> scales(size_t(std::max(n, m)), 0.01f), y(size_t(m * n));
+  std::vector<int32_t> offsets(size_t(n), 1);
+  size_t copy = 0;
+  for (auto _ : state) {
+    Int8Kernels().matmul({x.data(), scales.data(), m}, {w.data() + copy * matrix, scales.data(), offsets.data(), k, n},
+                         {y.data(), n, nullptr, false}, 0, n / kernels::cpu::kPanelRows);
+    copy = (copy + 1) % copies;
+  }
+  const double ops = 2.0 * double(m) * double(n) * double(k) * double(state.iterations());
+  state.counters["GOPs"] = benchmark::Counter(ops / 1e9, benchmark::Counter::kIsRate);
+  state.counters["of_dot"] = benchmark::Counter(ops / 1e9 / DotPeak(), benchmark::Counter::kIsRate);
+  if (m == 1) ReportBytes(state, double(matrix), kSet);
+}
+
+// Norm, rotation and rounding of one row.
+void BM_Quantise(benchmark::State& state) {
+  const int64_t k = state.range(0);
+  const kernels::cpu::Rotation rotation = kernels::cpu::PlanRotation(k);
+  std::vector<float> x(size_t(PadRow(k)), 0.5f), norm(size_t(PadRow(k)), 1.1f), work(x.size());
+  std::vector<uint8_t> bytes(size_t(kernels::cpu::PadInt8(k)));
+  for (auto _ : state) {
+    Kernels().rms_norm(x.data(), norm.data(), 1e-5f, k, work.data());
+    Int8Kernels().rotate(rotation, work.data());
+    benchmark::DoNotOptimize(Int8Kernels().round(work.data(), rotation.vectors, bytes.data(), int64_t(bytes.size())));
+  }
+}
+
+// Attention over 16-bit K and V, as BM_Attention.
+void BM_Bf16Attention(benchmark::State& state) {
+  constexpr int kDim = 64, kHeads = 3, kBlock = 16;
+  const int tokens = int(state.range(0)), context = int(state.range(1));
+  const int blocks = kernels::BlocksFor(context, kBlock);
+  // Many sequences, one after the other, so that K and V come from where those of a batch would.
+  const int sequences = std::max(1, int((size_t{96} << 20) / (size_t(blocks) * 2 * kBlock * kDim * 2)));
+  const size_t elements = size_t(sequences) * size_t(blocks) * 2 * kBlock * kDim;
+  kernels::cpu::HostMemory memory = *kernels::cpu::HostMemory::Map(elements * 2 + 64);
+  uint16_t* kv = reinterpret_cast<uint16_t*>(memory.data());
+  std::fill(kv, kv + elements, uint16_t{0x3e80});
+  std::vector<int32_t> table;
+  for (int i = 0; i < sequences * blocks; ++i) table.push_back(i);
+  std::shuffle(table.begin(), table.end(), std::mt19937(1));
+  std::vector<float> q(size_t(tokens) * kHeads * kDim, 0.1f), out(q.size());
+  kernels::cpu::HostMemory scratch =
+      *kernels::cpu::HostMemory::Map(size_t(kernels::cpu::Bf16AttentionScratchFloats(kDim)) * 4);
+  int sequence = 0;
+  for (auto _ : state) {
+    Bf16Kernels().attention({.q = q.data(),
+                             .ldq = kHeads * kDim,
+                             .out = out.data(),
+                             .ldo = kHeads * kDim,
+                             .tokens = tokens,
+                             .heads = kHeads,
+                             .first_position = context - tokens,
+                             .head_dim = kDim,
+                             .scale = 0.125f,
+                             .kv = kv,
+                             .block_stride = 2 * kBlock * kDim,
+                             .v_offset = kBlock * kDim,
+                             .block_size = kBlock,
+                             .blocks = table.data() + sequence * blocks,
+                             .next = {kv, table.data() + (sequence + 1) % sequences * blocks, context},
+                             .scratch = scratch.floats()});
+    sequence = (sequence + 1) % sequences;
+  }
+  const double keys = double(tokens) * (context - (tokens - 1) / 2.0);
+  ReportFlops(state, 4.0 * kHeads * kDim * keys);
+  if (tokens == 1) ReportBytes(state, double(blocks) * 2 * kBlock * kDim * 2, 96 << 20);
 }
 
 // One KV head with three query heads of 64; tokens at the end of a context.
@@ -161,11 +255,31 @@ const int kRegistered = [] {
   matmul("Q8_0_8192x576", DType::kQ8_0, 8192, 576);
   matmul("Q4_K_1024x1024", DType::kQ4_K, 1024, 1024);
   matmul("Q6_K_1024x1024", DType::kQ6_K, 1024, 1024);
+  const auto int8 = [](const char* name, int64_t n, int64_t k) {
+    benchmark::RegisterBenchmark((std::string("Int8Matmul/") + name).c_str(),
+                                 [=](benchmark::State& s) { BM_Int8Matmul(s, n, k); })
+        ->Arg(1)
+        ->Arg(2)
+        ->Arg(8)
+        ->Arg(32)
+        ->Arg(64)
+        ->Arg(256);
+  };
+  int8("1536x576", 1536, 576);
+  int8("576x1536", 576, 1536);
+  int8("8192x576", 8192, 576);
   matmul("F32_576x576", DType::kF32, 576, 576);
   matmul("BF16_576x576", DType::kBF16, 576, 576);
   return 0;
 }();
 
+BENCHMARK(BM_Quantise)->Name("Quantise")->Arg(576)->Arg(1536);
+BENCHMARK(BM_Bf16Attention)
+    ->Name("Bf16Attention")
+    ->Args({1, 256})
+    ->Args({1, 1600})
+    ->Args({16, 256})
+    ->Args({16, 1600});
 BENCHMARK(BM_Attention)->Name("Attention")->Args({1, 256})->Args({1, 1600})->Args({16, 256})->Args({16, 1600});
 BENCHMARK(BM_Decode135M)
     ->Name("Decode135M")
@@ -186,6 +300,7 @@ int main(int argc, char** argv) {
   CHECK(isa.ok()) << isa.status();
   benchmark::AddCustomContext("isa", std::string(sluice::kernels::Name(*isa)));
   benchmark::AddCustomContext("fma_peak_gflops", std::to_string(sluice::bench::FmaPeak()));
+  benchmark::AddCustomContext("int8_dot_peak_gops", std::to_string(sluice::bench::DotPeak()));
   benchmark::AddCustomContext("read_96MB_gbs", std::to_string(sluice::bench::ReadPeak(96 << 20)));
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();

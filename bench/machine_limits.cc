@@ -23,7 +23,7 @@ double Seconds() {
 // Both return something that depends on all the work, so that none of it can be left out.
 __attribute__((target("avx512f"))) float Fma512(int64_t n) {
   __m512 acc[kChains];
-  for (auto& a : acc) a = _mm512_set1_ps(1.0f);
+  for (int i = 0; i < kChains; ++i) acc[i] = _mm512_set1_ps(float(i));
   const __m512 x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(0.001f);
   for (int64_t i = 0; i < n; ++i) {
 #pragma GCC unroll 12
@@ -36,7 +36,7 @@ __attribute__((target("avx512f"))) float Fma512(int64_t n) {
 
 __attribute__((target("avx2,fma"))) float Fma256(int64_t n) {
   __m256 acc[kChains];
-  for (auto& a : acc) a = _mm256_set1_ps(1.0f);
+  for (int i = 0; i < kChains; ++i) acc[i] = _mm256_set1_ps(float(i));
   const __m256 x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(0.001f);
   for (int64_t i = 0; i < n; ++i) {
 #pragma GCC unroll 12
@@ -45,6 +45,34 @@ __attribute__((target("avx2,fma"))) float Fma256(int64_t n) {
   __m256 sum = acc[0];
   for (int i = 1; i < kChains; ++i) sum = _mm256_add_ps(sum, acc[i]);
   return _mm256_cvtss_f32(sum);
+}
+
+__attribute__((target("avx512f,avx512vnni"))) int Dot512(int64_t n) {
+  __m512i acc[kChains];
+  for (int i = 0; i < kChains; ++i) acc[i] = _mm512_set1_epi32(i);  // alike they would be computed once
+  const __m512i x = _mm512_set1_epi8(3), y = _mm512_set1_epi8(-2);
+  for (int64_t i = 0; i < n; ++i) {
+#pragma GCC unroll 12
+    for (auto& a : acc) a = _mm512_dpbusd_epi32(a, x, y);
+  }
+  __m512i sum = acc[0];
+  for (int i = 1; i < kChains; ++i) sum = _mm512_add_epi32(sum, acc[i]);
+  return _mm512_cvtsi512_si32(sum);
+}
+
+__attribute__((target("avx2"))) int Dot256(int64_t n) {
+  __m256i acc[kChains];
+  for (int i = 0; i < kChains; ++i) acc[i] = _mm256_set1_epi32(i);
+  const __m256i x = _mm256_set1_epi16(3);
+  __m256i y = _mm256_set1_epi16(-2);
+  for (int64_t i = 0; i < n; ++i) {
+    asm("" : "+x"(y));  // else the product is computed once
+#pragma GCC unroll 12
+    for (auto& a : acc) a = _mm256_add_epi32(a, _mm256_madd_epi16(x, y));
+  }
+  __m256i sum = acc[0];
+  for (int i = 1; i < kChains; ++i) sum = _mm256_add_epi32(sum, acc[i]);
+  return _mm256_extract_epi32(sum, 0);
 }
 
 __attribute__((target("avx2"))) int Sum256(const std::byte* p, size_t bytes) {
@@ -73,6 +101,19 @@ double FmaGflops() {
     float_sink = wide ? Fma512(kSteps) : Fma256(kSteps);
     const double flops = 2.0 * (wide ? 16 : 8) * kChains * kSteps;
     best = std::max(best, flops / (Seconds() - start) / 1e9);
+  }
+  return best;
+}
+
+double Int8DotGops() {
+  constexpr int64_t kSteps = 4'000'000;
+  const bool wide = __builtin_cpu_supports("avx512vnni");
+  double best = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const double start = Seconds();
+    int_sink = wide ? Dot512(kSteps) : Dot256(kSteps);
+    const double ops = 2.0 * (wide ? 64 : 16) * kChains * kSteps;
+    best = std::max(best, ops / (Seconds() - start) / 1e9);
   }
   return best;
 }

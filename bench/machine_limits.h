@@ -9,6 +9,9 @@ namespace sluice::bench {
 // Fused multiply-adds from registers, two operations each, with the widest vectors the CPU has.
 double FmaGflops();
 
+// Multiply-adds of bytes from registers, two operations each: with AVX-512 VNNI, else by widening to 16 bits (AVX2).
+double Int8DotGops();
+
 // Reading `bytes` of memory over and over with the widest vectors.
 double ReadGBs(size_t bytes);
 

@@ -216,8 +216,12 @@ class Backend {
   virtual std::string_view numerics_id() const = 0;
   virtual KvDType kv_dtype() const = 0;
 
-  // Copies or keeps (a backend may read a mapped file in place: the tensor's bytes must outlive the weight).
-  virtual absl::StatusOr<std::unique_ptr<Weight>> Pack(const HostTensor& tensor) const = 0;
+  // A tensor whose rows are read: embeddings, norms, biases, the RoPE table. A backend may read it in place: the bytes
+  // must outlive the weight.
+  virtual absl::StatusOr<std::unique_ptr<Weight>> PackTable(const HostTensor& tensor) const = 0;
+
+  // A matrix that rows are multiplied by: projections and the head. Likewise.
+  virtual absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor) const = 0;
 
   virtual absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks) const = 0;
   virtual absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const = 0;

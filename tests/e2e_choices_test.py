@@ -13,7 +13,7 @@ from sluice_client import LENGTH, STOP, Background
 
 N = 4
 BLOCK = 16
-SAMPLED = {"temperature": 1.0, "seed": 11, "logprobs": 2, "n": N}
+SAMPLED = {"temperature": 1.0, "seed": 14, "logprobs": 2, "n": N}
 BOUND = 2  # seconds, promised: the blocks of a request that ended are back
 
 
@@ -147,7 +147,7 @@ class ChoicesTest(unittest.TestCase):
 
     def test_http(self):
         _, prompt, fields = self.asked[0]
-        fields = {"prompt": prompt, "max_tokens": fields["max_tokens"], "temperature": 1.0, "seed": 11, "n": 3,
+        fields = {"prompt": prompt, "max_tokens": fields["max_tokens"], "temperature": 1.0, "seed": 14, "n": 3,
                   "ignore_eos": True, "logprobs": 0}
         status, body = self.post(**fields)
         self.assertEqual(status, 200, body)
@@ -179,7 +179,7 @@ class ChoicesTest(unittest.TestCase):
 
     def test_cli(self):
         _, prompt, fields = self.asked[0]
-        flags = ["--token-ids", ",".join(map(str, prompt)), "--temperature", 1, "--seed", 11, "--n", N, "--max-tokens",
+        flags = ["--token-ids", ",".join(map(str, prompt)), "--temperature", 1, "--seed", SAMPLED["seed"], "--n", N, "--max-tokens",
                  fields["max_tokens"], "--ignore-eos"]
         flags = list(map(str, flags))
         out = self.cluster.cli("generate", *flags, "--json")

@@ -65,10 +65,6 @@ class SplitTest(unittest.TestCase):
             cls.alone = [call.join(PATIENCE) for call in calls]
         for (name, prompt, fields), answer in zip(cls.asked, cls.alone, strict=True):
             assert len(answer.token_ids) == fields["max_tokens"] == len(answer.logprobs), name
-        golden = {p["text"]: p["output_ids"] for p in GOLDEN}
-        for (name, prompt, fields), answer in zip(cls.asked, cls.alone, strict=True):
-            if isinstance(prompt, str) and "greedy" in name:  # `both` itself has e2e_golden_test.py
-                assert answer.token_ids == golden[prompt][:fields["max_tokens"]], name
 
     def check(self, call, want, name):
         answer = call.join(PATIENCE)

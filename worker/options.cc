@@ -60,8 +60,8 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
   app.add_option("--port", o.port, "Port to listen on; 0: a free one, which is announced")
       ->check(CLI::Range(0, 65535))
       ->type_name("N");
-  app.add_option("--compute", o.compute, "Arithmetic: f32 (the reference) or auto (the fastest in the quality gate)")
-      ->check(CLI::IsMember({"auto", "f32"}))
+  app.add_option("--compute", o.compute, "Arithmetic: int8, f32 (the reference) or auto (the fastest in the quality gate: int8)")
+      ->check(CLI::IsMember({"auto", "int8", "f32"}))
       ->type_name("MODE");
   app.add_option("--threads", o.threads, "Compute threads; 0: one for every core the process may use")
       ->check(CLI::Range(0, kMostCpus));

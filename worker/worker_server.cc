@@ -104,6 +104,7 @@ absl::Status WorkerServer::OpenEngine(const WorkerOptions& options) {
   if (!file.ok()) return file.status();
   file_ = *std::move(file);
   kernels::CpuOptions cpu;
+  cpu.compute = options.compute == "f32" ? kernels::CpuCompute::kF32 : kernels::CpuCompute::kInt8;
   cpu.threads = options.threads > 0 ? options.threads : AllowedCores();
   auto backend = kernels::NewCpuBackend(cpu);
   if (!backend.ok()) return backend.status();
@@ -113,7 +114,7 @@ absl::Status WorkerServer::OpenEngine(const WorkerOptions& options) {
   engine_ = *std::move(engine);
   port_ = std::make_unique<LocalEngine>(*engine_);
   info_ = DescribeWorker(options, DrawIncarnation(), *file_, *backend_, *engine_);
-  LOG(INFO) << "model \"" << info_.model() << "\", " << cpu.threads << " threads, " << info_.blocks_total()
+  LOG(INFO) << "model \"" << info_.model() << "\", " << backend_->numerics_id() << ", " << cpu.threads << " threads, " << info_.blocks_total()
             << " blocks of " << options.block_size << " tokens, context " << info_.context_length();
   return absl::OkStatus();
 }

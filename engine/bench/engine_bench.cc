@@ -1,11 +1,14 @@
-// Tokens per second of one engine on one model: prefill of 512 tokens, and decoding with 1 and 8 requests at once.
+// Tokens per second of one engine on one model, in each mode of arithmetic: prefill of 512 tokens, and decoding with 1,
+// 8 and 32 requests at once.
 // Greedy, no log-probabilities. Every figure is the median of the repetitions, with the best beside it.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <functional>
 #include <iostream>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -44,9 +47,9 @@ class Bench {
     return tokens / Seconds([&] { Drain(); });
   }
 
-  // The prompts are computed before the clock starts.
-  double Decode(int batch, int tokens) {
-    for (int i = 0; i < batch; ++i) Add(32, tokens + 1);
+  // `batch` requests of `context` tokens each, which are computed before the clock starts.
+  double Decode(int batch, int context, int tokens) {
+    for (int i = 0; i < batch; ++i) Add(context, tokens + 1);
     while (engine_->stats().waiting_tokens > 0) Step();
     return double(batch) * tokens / Seconds([&] { Drain(); });
   }
@@ -73,32 +76,82 @@ class Bench {
   absl::Status status_;
 };
 
-absl::Status Run(const std::string& model, int threads, int repetitions, bool as_json) {
-  auto file = OpenModel(model);
-  if (!file.ok()) return file.status();
-  auto backend = kernels::NewCpuBackend({.threads = threads});
-  if (!backend.ok()) return backend.status();
-  auto engine = Engine::Create(**file, **backend, {.max_context = std::min((*file)->config().context_length, 2048)});
-  if (!engine.ok()) return engine.status();
+struct Flags {
+  std::string model;
+  std::vector<std::string> compute = {"int8", "f32"};
+  int threads = 1, repetitions = 3;
+  bool json = false;
+};
 
-  Bench bench(engine->get(), (*file)->config().vocab);
-  std::vector<Rate> rates = {{"prefill_512", {}}, {"decode_batch_1", {}}, {"decode_batch_8", {}}};
-  for (int i = 0; i < repetitions; ++i) {  // interleaved, so that a busy minute hits all alike
-    rates[0].tokens_per_second.push_back(bench.Prefill(512));
-    rates[1].tokens_per_second.push_back(bench.Decode(1, 64));
-    rates[2].tokens_per_second.push_back(bench.Decode(8, 64));
-    if (!bench.status().ok()) return bench.status();
+// One mode of arithmetic with its engine and what was measured.
+struct Mode {
+  std::string name;
+  std::unique_ptr<kernels::Backend> backend;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<Bench> bench;
+  std::vector<Rate> rates;
+};
+
+absl::StatusOr<Mode> MakeMode(const ModelFile& file, const std::string& name, int threads) {
+  Mode mode{.name = name};
+  auto backend = kernels::NewCpuBackend(
+      {.threads = threads, .compute = name == "int8" ? kernels::CpuCompute::kInt8 : kernels::CpuCompute::kF32});
+  if (!backend.ok()) return backend.status();
+  mode.backend = *std::move(backend);
+  auto engine = Engine::Create(file, *mode.backend,
+                               {.max_kv_bytes = int64_t{2} << 30,
+                                .max_context = std::min(file.config().context_length, 2048)});
+  if (!engine.ok()) return engine.status();
+  mode.engine = *std::move(engine);
+  mode.bench = std::make_unique<Bench>(mode.engine.get(), file.config().vocab);
+  return mode;
+}
+
+struct Measurement {
+  std::string name;
+  std::function<double(Bench&)> run;
+};
+
+std::vector<Measurement> Measurements() {
+  std::vector<Measurement> all = {{"prefill 512", [](Bench& b) { return b.Prefill(512); }},
+                                  {"decode 1, context 0", [](Bench& b) { return b.Decode(1, 2, 64); }}};
+  for (const int batch : {1, 8, 32}) {
+    all.push_back({"decode " + std::to_string(batch) + ", context 256",
+                   [=](Bench& b) { return b.Decode(batch, 256, 64); }});
   }
-  if (as_json) {
-    nlohmann::json out = {{"model", model},
-                          {"threads", threads},
-                          {"numerics", std::string((*backend)->numerics_id())},
-                          {"repetitions", repetitions}};
-    for (const Rate& r : rates) out["tokens_per_second"][r.name] = {{"median", r.median()}, {"best", r.best()}};
-    std::cout << out.dump(2) << "\n";
-  } else {
-    for (const Rate& r : rates) std::printf("%-16s %8.1f tokens/s (best %.1f)\n", r.name.c_str(), r.median(), r.best());
+  return all;
+}
+
+absl::Status Run(const Flags& flags) {
+  auto file = OpenModel(flags.model);
+  if (!file.ok()) return file.status();
+  std::vector<Mode> modes;
+  for (const std::string& name : flags.compute) {
+    auto mode = MakeMode(**file, name, flags.threads);
+    if (!mode.ok()) return mode.status();
+    modes.push_back(*std::move(mode));
   }
+  const std::vector<Measurement> measurements = Measurements();
+  for (Mode& mode : modes) {
+    for (const Measurement& m : measurements) mode.rates.push_back({m.name, {}});
+  }
+  for (int i = 0; i < flags.repetitions; ++i) {  // interleaved, so that a busy minute hits all alike
+    for (size_t k = 0; k < measurements.size(); ++k) {
+      for (Mode& mode : modes) {
+        mode.rates[k].tokens_per_second.push_back(measurements[k].run(*mode.bench));
+        if (!mode.bench->status().ok()) return mode.bench->status();
+      }
+    }
+  }
+  nlohmann::json out = {{"threads", flags.threads}, {"repetitions", flags.repetitions}};
+  for (const Mode& mode : modes) {
+    if (!flags.json) std::printf("%s, tokens/s\n", std::string(mode.backend->numerics_id()).c_str());
+    for (const Rate& r : mode.rates) {
+      if (!flags.json) std::printf("  %-24s %8.1f (best %.1f)\n", r.name.c_str(), r.median(), r.best());
+      out["tokens_per_second"][mode.name][r.name] = {{"median", r.median()}, {"best", r.best()}};
+    }
+  }
+  if (flags.json) std::cout << out.dump(2) << "\n";
   return absl::OkStatus();
 }
 
@@ -107,15 +160,16 @@ absl::Status Run(const std::string& model, int threads, int repetitions, bool as
 
 int main(int argc, char** argv) {
   CLI::App app("Tokens per second of one engine on one model");
-  std::string model;
-  int threads = 1, repetitions = 3;
-  bool as_json = false;
-  app.add_option("model", model, "GGUF file")->required();
-  app.add_option("--threads", threads, "Compute threads")->check(CLI::Range(1, 1024));
-  app.add_option("--repetitions", repetitions, "Repetitions of every measurement")->check(CLI::Range(1, 1000));
-  app.add_flag("--json", as_json, "Print one JSON object");
+  sluice::engine::Flags flags;
+  app.add_option("model", flags.model, "GGUF file")->required();
+  app.add_option("--compute", flags.compute, "Arithmetic, measured in turns: int8, f32")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"int8", "f32"}));
+  app.add_option("--threads", flags.threads, "Compute threads")->check(CLI::Range(1, 1024));
+  app.add_option("--repetitions", flags.repetitions, "Repetitions of every measurement")->check(CLI::Range(1, 1000));
+  app.add_flag("--json", flags.json, "Print one JSON object");
   CLI11_PARSE(app, argc, argv);
-  const absl::Status status = sluice::engine::Run(model, threads, repetitions, as_json);
+  const absl::Status status = sluice::engine::Run(flags);
   if (status.ok()) return 0;
   std::cerr << "engine_bench: " << status.message() << "\n";
   return 1;

@@ -47,14 +47,14 @@ absl::Status AddAttention(const ModelConfig& config, int index, const Weight* ro
                           std::vector<Layer>& layers) {
   const std::string prefix = absl::StrCat("blk.", index, ".");
   AttentionLayer layer;
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Get(prefix + "attn_norm.weight"), layer.norm));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Get(prefix + "attn_q.weight"), layer.wq));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Get(prefix + "attn_k.weight"), layer.wk));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Get(prefix + "attn_v.weight"), layer.wv));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Get(prefix + "attn_output.weight"), layer.wo));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.GetOptional(prefix + "attn_q.bias"), layer.bq));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.GetOptional(prefix + "attn_k.bias"), layer.bk));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.GetOptional(prefix + "attn_v.bias"), layer.bv));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Table(prefix + "attn_norm.weight"), layer.norm));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "attn_q.weight"), layer.wq));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "attn_k.weight"), layer.wk));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "attn_v.weight"), layer.wv));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "attn_output.weight"), layer.wo));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.OptionalTable(prefix + "attn_q.bias"), layer.bq));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.OptionalTable(prefix + "attn_k.bias"), layer.bk));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.OptionalTable(prefix + "attn_v.bias"), layer.bv));
   layer.rope = rope;
   layer.rope_style = config.rope_style;
   layer.rotary_dim = config.rotary_dim;
@@ -69,10 +69,10 @@ absl::Status AddAttention(const ModelConfig& config, int index, const Weight* ro
 absl::Status AddMlp(const ModelConfig& config, int index, Weights& weights, std::vector<Layer>& layers) {
   const std::string prefix = absl::StrCat("blk.", index, ".");
   MlpLayer layer;
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Get(prefix + "ffn_norm.weight"), layer.norm));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Get(prefix + "ffn_gate.weight"), layer.gate));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Get(prefix + "ffn_up.weight"), layer.up));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Get(prefix + "ffn_down.weight"), layer.down));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Table(prefix + "ffn_norm.weight"), layer.norm));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "ffn_gate.weight"), layer.gate));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "ffn_up.weight"), layer.up));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "ffn_down.weight"), layer.down));
   layer.activation = config.activation;
   layer.eps = config.rms_eps;
   layers.emplace_back(layer);
@@ -102,14 +102,14 @@ struct Decoder::Impl {
 absl::Status Decoder::Impl::Build(int max_context) {
   const Weight* rope = nullptr;
   SLUICE_RETURN_IF_ERROR(Assign(RopeWeight(config, max_context, weights), rope));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Get("token_embd.weight"), embedding));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Table("token_embd.weight"), embedding));
   for (int i = 0; i < config.num_layers; ++i) {
     SLUICE_RETURN_IF_ERROR(AddAttention(config, i, rope, weights, layers));
     SLUICE_RETURN_IF_ERROR(AddMlp(config, i, weights, layers));
   }
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Get("output_norm.weight"), output_norm));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.GetOptional("output.weight"), head));
-  if (head == nullptr) head = embedding;  // tied
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Table("output_norm.weight"), output_norm));
+  const bool tied = !weights.Has("output.weight");
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(tied ? "token_embd.weight" : "output.weight"), head));
   return absl::OkStatus();
 }
 

@@ -1,10 +1,11 @@
-// The packed weights of one model: each tensor of the file is packed once, by name, and shared by those who ask for it.
+// The packed weights of one model: each tensor of the file is packed once for each use, and shared by those who ask for it.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -18,22 +19,28 @@ class Weights {
   // `file` and `backend` must outlive the weights, which may be read in place.
   Weights(const ModelFile* file, const kernels::Backend* backend) : file_(file), backend_(backend) {}
 
-  // NOT_FOUND naming the tensor.
-  absl::StatusOr<const kernels::Weight*> Get(const std::string& name);
+  // A tensor packed as the backend wants it for its use (kernels/backend.h); one may have both. NOT_FOUND naming it.
+  absl::StatusOr<const kernels::Weight*> Table(const std::string& name);
+  absl::StatusOr<const kernels::Weight*> Linear(const std::string& name);
 
   // Null when the file has none of that name.
-  absl::StatusOr<const kernels::Weight*> GetOptional(const std::string& name);
+  absl::StatusOr<const kernels::Weight*> OptionalTable(const std::string& name);
+
+  bool Has(const std::string& name) const { return file_->Find(name) != nullptr; }
 
   // A table of our own, [rows][cols] in f32; kept alive here.
   absl::StatusOr<const kernels::Weight*> Make(const std::string& name, std::vector<float> values, int64_t cols);
 
  private:
-  absl::StatusOr<const kernels::Weight*> Pack(const std::string& name, const kernels::HostTensor& tensor);
+  enum class Use { kTable, kLinear };
+  absl::StatusOr<const kernels::Weight*> Find(const std::string& name, Use use);
+  absl::StatusOr<const kernels::Weight*> Pack(const std::string& name, Use use, const kernels::HostTensor& tensor);
 
   const ModelFile* file_;
   const kernels::Backend* backend_;
   std::map<std::string, std::vector<float>> made_;
-  std::map<std::string, std::unique_ptr<kernels::Weight>> packed_;  // destroyed before what it may read in place
+  // Destroyed before what it may read in place.
+  std::map<std::pair<std::string, Use>, std::unique_ptr<kernels::Weight>> packed_;
 };
 
 }  // namespace sluice::engine

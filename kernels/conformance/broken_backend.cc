@@ -168,7 +168,12 @@ class BrokenBackend final : public Backend {
   }
   std::string_view numerics_id() const override { return good_->numerics_id(); }
   KvDType kv_dtype() const override { return good_->kv_dtype(); }
-  absl::StatusOr<std::unique_ptr<Weight>> Pack(const HostTensor& tensor) const override { return good_->Pack(tensor); }
+  absl::StatusOr<std::unique_ptr<Weight>> PackTable(const HostTensor& tensor) const override {
+    return good_->PackTable(tensor);
+  }
+  absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor) const override {
+    return good_->PackLinear(tensor);
+  }
   absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks) const override {
     auto made = good_->NewKvPool(layout, num_blocks);
     if (!made.ok()) return made.status();

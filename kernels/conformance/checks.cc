@@ -60,7 +60,7 @@ Expected DecodeAlone(const Subject& subject, const Backend& backend, const TinyW
   Expected expected;
   for (int seq = 0; seq < int(tokens.size()); ++seq) {
     expected.logits.push_back(model.logits(seq));
-    expected.kv.push_back(model.ReadKv(seq, subject.read));
+    expected.kv.push_back(model.ReadFullBlocks(seq, subject.read));
   }
   expected.tokens = std::move(tokens);
   return expected;
@@ -84,12 +84,12 @@ bool ExpectSame(const Subject& subject, const Expected& expected, TinyModel& mod
     const std::string of = absl::StrCat(what, ", sequence ", seq);
     if (!ExpectSameLogits(expected.logits[size_t(seq)], model.logits(seq), of)) return false;
     const std::vector<uint8_t>& a = expected.kv[size_t(seq)];
-    const std::vector<uint8_t> b = model.ReadKv(seq, subject.read);
+    const std::vector<uint8_t> b = model.ReadFullBlocks(seq, subject.read);
     if (a == b) continue;
     size_t n = 0;
     while (n < a.size() && n < b.size() && a[n] == b[n]) ++n;
-    ADD_FAILURE() << of << ": the pool holds other K or V, from position "
-                  << n / (a.size() / expected.tokens[size_t(seq)].size()) << " on";
+    const KvLayout& layout = model.kv().layout();
+    ADD_FAILURE() << of << ": block " << n / layout.block_bytes_all_layers() << " of the sequence holds other bytes";
     return false;
   }
   return true;

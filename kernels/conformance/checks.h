@@ -60,7 +60,7 @@ struct Expected {
 Expected DecodeAlone(const Subject& subject, const Backend& backend, const TinyWeights& weights,
                      std::vector<std::vector<int32_t>> tokens);
 
-// Equal bits of all logits that were taken, and of what lies in the pool. Reports the first difference; false if there
+// Equal bits of all logits that were taken, and of all full blocks. Reports the first difference; false if there
 // is one.
 bool ExpectSame(const Subject& subject, const Expected& expected, TinyModel& model, const std::string& what);
 bool ExpectSameLogits(const Logits& expected, const Logits& got, const std::string& what);

@@ -5,7 +5,7 @@
 //   const bool registered = RegisterConformance({{.name = "scalar", .variants = {...}}, ...});
 //
 // Each mode of arithmetic (numerics id) is a subject of its own: within one, everything is equal to the bit. How far a
-// mode may be from exact arithmetic is its own business, except for f32, whose bound is derived (near_reference.cc).
+// mode may be from exact arithmetic it says itself, except for f32, whose bound is derived (near_reference.cc).
 #pragma once
 
 #include <cstring>
@@ -30,8 +30,10 @@ struct Variant {
 struct Subject {
   std::string name;         // letters and digits
   std::string numerics_id;  // what Backend::numerics_id must say
-  bool f32 = true;          // held to the naive reference with the error bound of f32 arithmetic
   std::vector<Variant> variants;
+  // Of the logits against the naive reference, as a share of theirs, for modes that round weights or activations; 0:
+  // f32, held to a derived bound on every single logit.
+  double rms_error = 0;
   // Between host memory and KvPool::layer_data; these are for pools in host memory.
   std::function<void(void* host, const void* pool, size_t bytes)> read = std::memcpy;
   std::function<void(void* pool, const void* host, size_t bytes)> write = std::memcpy;

@@ -13,8 +13,8 @@ void WhatItCannotHold(const Subject& subject) {
   const Matrix m = RandomMatrix(DType::kQ4_1, 2, 64, rng);
   HostTensor ragged = m.tensor();
   ragged.cols = 40;
-  EXPECT_EQ(backend.Pack(ragged).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(backend.Pack(HostTensor{}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(backend.PackLinear(ragged).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(backend.PackTable(HostTensor{}).status().code(), absl::StatusCode::kInvalidArgument);
   const KvLayout layout{1000, 1000, 1000, 1000, backend.kv_dtype()};
   const auto pool = backend.NewKvPool(layout, 1000);
   EXPECT_EQ(pool.status().code(), absl::StatusCode::kResourceExhausted);

@@ -172,14 +172,16 @@ TinyModel::TinyModel(const Backend& backend, const TinyWeights& weights, std::ve
     blocks_.emplace_back(first, first + max_blocks_);
   }
 
-  const auto pack = [&](const Matrix& m) { return Take(backend.Pack(m.tensor())); };
+  const auto table = [&](const Matrix& m) { return Take(backend.PackTable(m.tensor())); };
+  const auto linear = [&](const Matrix& m) { return Take(backend.PackLinear(m.tensor())); };
   for (const TinyWeights::Layer& l : w_.layers) {
-    layers_.push_back({pack(l.norm1), pack(l.wq), pack(l.wk), pack(l.wv), pack(l.bq), pack(l.bk), pack(l.bv),
-                       pack(l.wo), pack(l.norm2), pack(l.gate), pack(l.up), pack(l.down)});
+    layers_.push_back({table(l.norm1), linear(l.wq), linear(l.wk), linear(l.wv), table(l.bq), table(l.bk), table(l.bv),
+                       linear(l.wo), table(l.norm2), linear(l.gate), linear(l.up), linear(l.down)});
   }
-  embedding_ = pack(w_.embedding);
-  final_norm_ = pack(w_.final_norm);
-  rope_ = pack(w_.rope);
+  embedding_ = table(w_.embedding);
+  head_ = linear(w_.embedding);
+  final_norm_ = table(w_.final_norm);
+  rope_ = table(w_.rope);
   kv_ = Take(backend.NewKvPool({s.layers, s.kv_heads, s.head_dim, s.block_size, backend.kv_dtype()}, num_blocks));
   context_ = Take(backend.NewContext({.max_rows = rows,
                                       .max_seqs = int(tokens_.size()),
@@ -267,7 +269,7 @@ void TinyModel::Step(const std::vector<Piece>& pieces) {
   context_->Embed({.table = embedding_.get(), .scale = 1.5f, .x = x_.get()});
   RunLayers();
   context_->Head(
-      {.x = x_.get(), .norm = final_norm_.get(), .eps = w_.eps, .head = embedding_.get(), .logits = logits.data()});
+      {.x = x_.get(), .norm = final_norm_.get(), .eps = w_.eps, .head = head_.get(), .logits = logits.data()});
   const absl::Status done = context_->Finish();
   CHECK(done.ok()) << done;
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -308,21 +310,15 @@ void TinyModel::Share(int seq, int from, int num_blocks, int tokens) {
   CHECK(computed_[size_t(seq)] <= computed_[size_t(from)]);
 }
 
-std::vector<uint8_t> TinyModel::ReadKv(int seq, const std::function<void(void*, const void*, size_t)>& read) {
+std::vector<uint8_t> TinyModel::ReadFullBlocks(int seq, const std::function<void(void*, const void*, size_t)>& read) {
   const KvLayout& layout = kv_->layout();
-  const size_t vector = size_t(layout.head_dim) * BytesOf(layout.dtype);
-  std::vector<uint8_t> all, block(layout.block_bytes());
-  for (int position = 0; position < computed_[size_t(seq)]; ++position) {
-    const int32_t id = blocks_[size_t(seq)][size_t(position / layout.block_size)];
+  std::vector<uint8_t> all;
+  for (int i = 0; i < computed_[size_t(seq)] / layout.block_size; ++i) {
     for (int layer = 0; layer < layout.num_layers; ++layer) {
       const auto* data = static_cast<const uint8_t*>(kv_->layer_data(layer));
-      read(block.data(), data + layout.offset(id, 0, 0, 0), block.size());
-      for (int is_v : {0, 1}) {
-        for (int head = 0; head < layout.num_kv_heads; ++head) {
-          const auto at = block.begin() + int64_t(layout.offset(0, is_v, head, position % layout.block_size));
-          all.insert(all.end(), at, at + int64_t(vector));
-        }
-      }
+      all.resize(all.size() + layout.block_bytes());
+      read(all.data() + all.size() - layout.block_bytes(),
+           data + layout.offset(blocks_[size_t(seq)][size_t(i)], 0, 0, 0), layout.block_bytes());
     }
   }
   return all;

@@ -92,8 +92,9 @@ class TinyModel {
   const Logits& logits(int seq) const { return logits_[size_t(seq)]; }
   // Of the drafts of the sequence's last piece.
   const Logits& draft_logits(int seq) const { return draft_logits_[size_t(seq)]; }
-  // What the pool holds of the sequence's tokens: [position][layer][K|V][kv head][head dim].
-  std::vector<uint8_t> ReadKv(int seq, const std::function<void(void*, const void*, size_t)>& read);
+  // The bytes of all blocks that the sequence has filled, [block][layer]. How they lie inside is the backend's
+  // business, and in a block that is not full so is what the unused slots hold.
+  std::vector<uint8_t> ReadFullBlocks(int seq, const std::function<void(void*, const void*, size_t)>& read);
   KvPool& kv() { return *kv_; }
   std::vector<int32_t>& blocks(int seq) { return blocks_[size_t(seq)]; }
 
@@ -118,7 +119,7 @@ class TinyModel {
   std::function<bool(int, int)> wanted_;
   std::optional<int32_t> unused_entry_;
   std::vector<Packed> layers_;
-  std::unique_ptr<Weight> embedding_, final_norm_, rope_;
+  std::unique_ptr<Weight> embedding_, head_, final_norm_, rope_;
   std::unique_ptr<KvPool> kv_;
   std::unique_ptr<Context> context_;
   std::unique_ptr<Activation> x_, q_, k_, v_, attn_;

@@ -58,12 +58,12 @@ void AnyNumberHolds(const Subject& subject) {
     int block_size;
     std::vector<int> starts;  // at borders of blocks and tiles
   };
-  for (const auto& [block_size, starts] : {Setting{16, {0, 14, 15, 61, 63, 64}}, Setting{5, {4, 62}}}) {
+  for (const auto& [block_size, starts] : {Setting{16, {0, 14, 15, 63, 64}}, Setting{5, {4}}}) {
     TinyShape shape = kShape;
     shape.block_size = block_size;
     const TinyWeights weights(shape, 150, kSeed);
     std::mt19937 rng(kSeed);
-    const Expected expected = DecodeAlone(subject, backends.first(), weights, {RandomTokens(72, shape.vocab, rng)});
+    const Expected expected = DecodeAlone(subject, backends.first(), weights, {RandomTokens(80, shape.vocab, rng)});
     for (const int start : starts) {
       for (const int k : {1, 4}) {
         for (int held = 0; held <= k; ++held) {
@@ -82,7 +82,7 @@ void BesideOthers(const Subject& subject) {
     SCOPED_TRACE(shape.ToString());
     const TinyWeights weights(shape, 150, kSeed);
     const Expected expected = DecodeAlone(subject, backends.first(), weights, BorderTokens(shape.vocab));
-    for (uint32_t seed = 10; seed < 14; ++seed) {
+    for (uint32_t seed = 10; seed < 13; ++seed) {
       std::mt19937 rng(seed);
       TinyModel model(backends.next(), weights, expected.tokens, seed);
       model.RunMixed(rng, /*drafts=*/true);

@@ -36,7 +36,11 @@ struct KeyTile {
   const float* v[kKeyTile / 8];
   int64_t stride;
 
-  SLUICE_INLINE const float* v_row(int j) const { return v[j / 8] + (j % 8) * stride; }
+  SLUICE_INLINE void PrefetchValues(int) const {}
+  template <class S>
+  SLUICE_INLINE typename S::F Value(int j, int64_t d) const {
+    return S::Load(v[j / 8] + (j % 8) * stride + d);
+  }
 };
 
 template <class S>
@@ -107,8 +111,8 @@ SLUICE_INLINE void Softmax(const AttentionRows& b, int r, int valid) {
 }
 
 // out[r][d ...] of kRows rows and kVectors * 16 columns: rescaled if asked, then the weighted V of keys [begin, end).
-template <class S, int kRows, int kVectors>
-SLUICE_INLINE void AddValues(const AttentionRows& b, int r, int64_t d, const KeyTile& tile, int begin, int end,
+template <class S, int kRows, int kVectors, class Tile>
+SLUICE_INLINE void AddValues(const AttentionRows& b, int r, int64_t d, const Tile& tile, int begin, int end,
                              bool rescale) {
   using F = typename S::F;
   F acc[kRows][kVectors];
@@ -119,10 +123,10 @@ SLUICE_INLINE void AddValues(const AttentionRows& b, int r, int64_t d, const Key
     for (int v = 0; v < kVectors; ++v) acc[i][v] = S::Mul(S::Load(b.out + (r + i) * b.dim + d + v * 16), scale);
   }
   for (int j = begin; j < end; ++j) {
-    const float* value = tile.v_row(j) + d;
+    if (r == 0 && d == 0) tile.PrefetchValues(j);
     F vv[kVectors];
     SLUICE_UNROLL
-    for (int v = 0; v < kVectors; ++v) vv[v] = S::KeepAll(S::Load(value + v * 16));
+    for (int v = 0; v < kVectors; ++v) vv[v] = S::KeepAll(tile.template Value<S>(j, d + v * 16));
     SLUICE_UNROLL
     for (int i = 0; i < kRows; ++i) {
       const F p = S::Set1(b.scores[(r + i) * kKeyTile + j]);
@@ -137,8 +141,8 @@ SLUICE_INLINE void AddValues(const AttentionRows& b, int r, int64_t d, const Key
   }
 }
 
-template <class S, int kRows>
-SLUICE_INLINE void AddValuesAllColumns(const AttentionRows& b, int r, const KeyTile& tile, int begin, int end,
+template <class S, int kRows, class Tile>
+SLUICE_INLINE void AddValuesAllColumns(const AttentionRows& b, int r, const Tile& tile, int begin, int end,
                                        bool rescale) {
   constexpr int kWide = S::kPvVectors;
   int64_t d = 0;
@@ -149,8 +153,8 @@ SLUICE_INLINE void AddValuesAllColumns(const AttentionRows& b, int r, const KeyT
 }
 
 // Later tokens see more keys: what all kRows rows see goes together, the rest row by row.
-template <class S, int kRows>
-SLUICE_INLINE void Values(const AttentionRows& b, int r, const KeyTile& tile, const int* valid) {
+template <class S, int kRows, class Tile>
+SLUICE_INLINE void Values(const AttentionRows& b, int r, const Tile& tile, const int* valid) {
   const int common = valid[r];
   AddValuesAllColumns<S, kRows>(b, r, tile, 0, common, true);
   for (int i = 1; i < kRows; ++i) {
@@ -158,13 +162,12 @@ SLUICE_INLINE void Values(const AttentionRows& b, int r, const KeyTile& tile, co
   }
 }
 
-template <class S>
-void AttendTile(const AttentionRows& b, int first_row, const KeyTile& tile, const int* valid) {
-  constexpr int kDot = S::kDotRows, kPv = S::kPvRows;
+// Softmax of the scores and the weighted values.
+template <class S, class Tile>
+SLUICE_INLINE void FinishTile(const AttentionRows& b, int first_row, const Tile& tile, const int* valid) {
+  constexpr int kPv = S::kPvRows;
   int r = first_row;
-  for (; r + kDot <= b.rows; r += kDot) Scores<S, kDot>(b, r, tile, valid[r + kDot - 1]);
-  for (; r < b.rows; ++r) Scores<S, 1>(b, r, tile, valid[r]);
-  for (r = first_row; r < b.rows; ++r) Softmax<S>(b, r, valid[r]);
+  for (; r < b.rows; ++r) Softmax<S>(b, r, valid[r]);
   r = first_row;
   for (; r + kPv <= b.rows; r += kPv) Values<S, kPv>(b, r, tile, valid);
   if (kPv > 3 && r + 3 <= b.rows) {
@@ -175,7 +178,16 @@ void AttendTile(const AttentionRows& b, int first_row, const KeyTile& tile, cons
 }
 
 template <class S>
-AttentionRows StartRows(const AttentionArgs& a) {
+void AttendTile(const AttentionRows& b, int first_row, const KeyTile& tile, const int* valid) {
+  constexpr int kDot = S::kDotRows;
+  int r = first_row;
+  for (; r + kDot <= b.rows; r += kDot) Scores<S, kDot>(b, r, tile, valid[r + kDot - 1]);
+  for (; r < b.rows; ++r) Scores<S, 1>(b, r, tile, valid[r]);
+  FinishTile<S>(b, first_row, tile, valid);
+}
+
+template <class S, class Args>
+AttentionRows StartRows(const Args& a) {
   const int64_t dim = PaddedHeadDim(a.head_dim);
   AttentionRows b;
   b.rows = a.tokens * a.heads;
@@ -200,8 +212,8 @@ AttentionRows StartRows(const AttentionArgs& a) {
   return b;
 }
 
-template <class S>
-void FinishRows(const AttentionArgs& a, const AttentionRows& b) {
+template <class S, class Args>
+void FinishRows(const Args& a, const AttentionRows& b) {
   for (int r = 0; r < b.rows; ++r) {
     const auto inverse = S::Set1(1.0f / b.sum[r]);
     const float* from = b.out + r * b.dim;
@@ -212,6 +224,18 @@ void FinishRows(const AttentionArgs& a, const AttentionRows& b) {
   }
 }
 
+// How many keys of the tile at `first` each row may see. Returns the first row that sees any.
+template <class Args>
+SLUICE_INLINE int VisibleKeys(const Args& a, int rows, int64_t first, int* valid) {
+  int first_row = 0;
+  for (int r = 0; r < rows; ++r) {
+    const int64_t seen = a.first_position + r / a.heads + 1 - first;
+    valid[r] = seen > kKeyTile ? kKeyTile : int(seen);
+    if (seen <= 0) first_row = r + 1;
+  }
+  return first_row;
+}
+
 template <class S>
 void Attention(const AttentionArgs& a) {
   const AttentionRows b = StartRows<S>(a);
@@ -219,12 +243,7 @@ void Attention(const AttentionArgs& a) {
   const int64_t end = a.first_position + a.tokens;
   for (int64_t first = 0; first < end; first += kKeyTile) {
     int valid[kAttentionRows];
-    int first_row = 0;
-    for (int r = 0; r < b.rows; ++r) {
-      const int64_t seen = a.first_position + r / a.heads + 1 - first;
-      valid[r] = seen > kKeyTile ? kKeyTile : int(seen);
-      if (seen <= 0) first_row = r + 1;  // rows before this tile
-    }
+    const int first_row = VisibleKeys(a, b.rows, first, valid);
     KeyTile tile;
     FindKeys<S>(a, first, valid[b.rows - 1], copied_keys, tile);
     AttendTile<S>(b, first_row, tile, valid);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/cpu_context.h"
 #include "kernels/cpu/cpu_storage.h"
+#include "kernels/cpu/int8/int8_backend.h"
 #include "kernels/cpu/isa.h"
 
 namespace sluice::kernels {
@@ -13,18 +14,21 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 
-class CpuBackend final : public Backend {
+class F32Backend final : public Backend {
  public:
-  CpuBackend(int threads, CpuIsa isa) : threads_(threads), kernels_(cpu::KernelsFor(isa)) {}
+  F32Backend(int threads, CpuIsa isa) : threads_(threads), kernels_(cpu::KernelsFor(isa)) {}
 
   std::string_view numerics_id() const override { return "f32.1"; }
   KvDType kv_dtype() const override { return KvDType::kF32; }
 
-  absl::StatusOr<std::unique_ptr<Weight>> Pack(const HostTensor& tensor) const override {
+  absl::StatusOr<std::unique_ptr<Weight>> PackTable(const HostTensor& tensor) const override {
+    return cpu::CpuWeight::Pack(tensor);
+  }
+  absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor) const override {
     return cpu::CpuWeight::Pack(tensor);
   }
   absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks) const override {
-    return cpu::CpuKvPool::Create(layout, num_blocks);
+    return cpu::CpuKvPool::Create(layout, num_blocks, KvDType::kF32);
   }
   absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const override {
     return cpu::CpuContext::Create(limits, kernels_, threads_);
@@ -43,7 +47,11 @@ absl::StatusOr<std::unique_ptr<Backend>> NewCpuBackend(const CpuOptions& options
   }
   const absl::StatusOr<CpuIsa> isa = ResolveCpuIsa(options.isa);
   if (!isa.ok()) return isa.status();
-  return std::make_unique<CpuBackend>(options.threads, *isa);
+  if (options.compute == CpuCompute::kInt8) {
+    return cpu::NewInt8Backend({cpu::KernelsFor(*isa), cpu::Int8KernelsFor(*isa), cpu::Bf16KvFor(*isa)},
+                               options.threads);
+  }
+  return std::make_unique<F32Backend>(options.threads, *isa);
 }
 
 }  // namespace sluice::kernels

@@ -1,6 +1,8 @@
 // The CPU backend: kernels/backend.h on host memory with a pool of threads.
 //
-// Numerics id "f32.1": weights are dequantised in registers, everything else is f32 under the rules of
+// Two modes of arithmetic, each with its numerics id; instruction sets never differ within a mode.
+// "int8h.1", the default of workers: products in int8 after a rotation (int8/int8_table.h), K and V in bf16 (bf16_kv.h).
+// "f32.1", the reference: weights are dequantised in registers, everything else is f32 under the rules of
 // docs/architecture.md, "Same bits": sixteen virtual lanes and a fixed tree in every reduction, explicit fma, our own
 // exp. The vectorised kernels (AVX2, AVX-512) give the same bits as the scalar ones.
 #pragma once
@@ -16,8 +18,11 @@ namespace sluice::kernels {
 // tests and for tools that cannot run AVX-512.
 enum class CpuIsa { kAuto, kScalar, kAvx2, kAvx512 };
 
+enum class CpuCompute { kF32, kInt8 };
+
 struct CpuOptions {
   int threads = 1;
+  CpuCompute compute = CpuCompute::kF32;
   CpuIsa isa = CpuIsa::kAuto;
 };
 

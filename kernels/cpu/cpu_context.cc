@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
+#include "kernels/cpu/embed.h"
 
 namespace sluice::kernels::cpu {
 namespace {
@@ -73,19 +74,7 @@ void CpuContext::BeginStep(const StepBatch& batch, const KvLayout& layout) {
 }
 
 void CpuContext::Embed(const EmbedParams& p) {
-  const CpuWeight* table = Of(p.table);
-  const CpuActivation* x = Of(p.x);
-  CHECK_EQ(table->cols(), x->cols());
-  pool_.RunRanges(rows(), kRowGrain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int32_t token = plan_.batch().tokens[size_t(row)];
-      CHECK(token >= 0 && token < table->rows()) << "token " << token;
-      float* out = x->row(row);
-      kernels_.dequantize(table->type(), table->row(token), table->cols(), out);
-      if (p.scale == 1.0f) continue;
-      for (int64_t i = 0; i < table->cols(); ++i) out[i] *= p.scale;
-    }
-  });
+  EmbedRows(p, plan_.batch(), kernels_, pool_);
 }
 
 template <class RowOf>

@@ -18,7 +18,7 @@ CpuWeight::CpuWeight(const HostTensor& tensor)
   }
 }
 
-absl::StatusOr<std::unique_ptr<CpuWeight>> CpuWeight::Pack(const HostTensor& t) {
+absl::Status CheckTensor(const HostTensor& t) {
   const DTypeInfo& info = Info(t.type);
   if (t.data == nullptr || t.rows <= 0 || t.cols <= 0) {
     return absl::InvalidArgumentError(absl::StrCat("tensor of ", t.rows, " x ", t.cols, " holds nothing"));
@@ -27,6 +27,11 @@ absl::StatusOr<std::unique_ptr<CpuWeight>> CpuWeight::Pack(const HostTensor& t) 
     return absl::InvalidArgumentError(absl::StrCat("rows of ", t.cols, " elements are not whole ",
                                                    std::string(info.name), " blocks of ", info.block_elements));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<CpuWeight>> CpuWeight::Pack(const HostTensor& t) {
+  if (absl::Status s = CheckTensor(t); !s.ok()) return s;
   return std::unique_ptr<CpuWeight>(new CpuWeight(t));
 }
 
@@ -61,19 +66,19 @@ void ScratchRows::Use(int64_t rows, int64_t cols) {
   for (int64_t i = 0; i < rows; ++i) std::fill(row(i) + cols, row(i) + ld(), 0.0f);
 }
 
-absl::StatusOr<std::unique_ptr<CpuKvPool>> CpuKvPool::Create(const KvLayout& l, int num_blocks) {
-  if (l.dtype != KvDType::kF32) return absl::InvalidArgumentError("the f32 CPU backend stores KV as f32 only");
+absl::StatusOr<std::unique_ptr<CpuKvPool>> CpuKvPool::Create(const KvLayout& l, int num_blocks, KvDType stored) {
+  if (l.dtype != stored) return absl::InvalidArgumentError("the layout's KV type is not the one of this mode");
   if (l.num_layers <= 0 || l.num_kv_heads <= 0 || l.head_dim <= 0 || l.block_size <= 0 || num_blocks <= 0) {
     return absl::InvalidArgumentError(absl::StrCat("KV pool of ", l.num_layers, " layers, ", l.num_kv_heads,
                                                    " heads of ", l.head_dim, ", ", num_blocks, " blocks of ",
                                                    l.block_size, " tokens: all must be positive"));
   }
   // In floating point, as an absurd request may overflow 64 bits.
-  const double asked = double(l.num_layers) * num_blocks * 2.0 * l.num_kv_heads * l.block_size * l.head_dim * 4.0;
+  const double asked = double(l.num_layers) * num_blocks * double(l.block_bytes());
   std::optional<HostMemory> memory;
   constexpr size_t kLine = 64;
   const size_t layer_stride = (size_t(num_blocks) * l.block_bytes() + kLine - 1) / kLine * kLine;
-  if (asked < 1e15) memory = HostMemory::Map(size_t(l.num_layers) * layer_stride);
+  if (asked < 1e15) memory = HostMemory::Map(size_t(l.num_layers) * layer_stride + kLine);  // kernels read whole vectors
   if (!memory) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot get ", uint64_t(asked < 1e19 ? asked : 1e19),
                                                      " bytes for a KV pool of ", num_blocks,

@@ -18,6 +18,9 @@ constexpr int64_t PadRow(int64_t cols) {
   return (cols + kRowPad - 1) / kRowPad * kRowPad;
 }
 
+// INVALID_ARGUMENT when the tensor holds nothing or its rows are not whole blocks.
+absl::Status CheckTensor(const HostTensor& tensor);
+
 // Matrices are read in place. Vectors (one row) are converted to f32 when packed.
 class CpuWeight final : public Weight {
  public:
@@ -72,12 +75,12 @@ class ScratchRows {
 // All layers in one lazily resident mapping.
 class CpuKvPool final : public KvPool {
  public:
-  static absl::StatusOr<std::unique_ptr<CpuKvPool>> Create(const KvLayout& layout, int num_blocks);
+  // `stored` is what the backend's mode reads: INVALID_ARGUMENT for a layout of another type.
+  static absl::StatusOr<std::unique_ptr<CpuKvPool>> Create(const KvLayout& layout, int num_blocks, KvDType stored);
 
   void* layer_data(int layer) override { return memory_.data() + size_t(layer) * layer_stride_; }
-  const float* layer_floats(int layer) const {
-    return reinterpret_cast<const float*>(memory_.data() + size_t(layer) * layer_stride_);
-  }
+  const std::byte* layer_bytes(int layer) const { return memory_.data() + size_t(layer) * layer_stride_; }
+  const float* layer_floats(int layer) const { return reinterpret_cast<const float*>(layer_bytes(layer)); }
   void CopyBlock(int from, int to) override;
 
  private:

@@ -11,8 +11,6 @@
 
 namespace sluice::kernels::cpu {
 
-#define SLUICE_LAMBDA __attribute__((always_inline))
-
 // lo = value(low nibbles), hi = value(high nibbles) of sixteen bytes. `value` maps codes elementwise.
 template <class S, class Fn>
 SLUICE_INLINE void Nibbles(const uint8_t* bytes, Fn value, typename S::F& lo, typename S::F& hi) {

@@ -7,7 +7,8 @@
 
 namespace sluice::kernels::cpu {
 
-// An anonymous mapping: zero, page-aligned, resident only where touched.
+// An anonymous mapping: zero, page-aligned, resident only where touched. From 2 MiB on the system is asked for huge
+// pages: what reads weights or KV all over the place would else wait for page tables.
 class HostMemory {
  public:
   // nullopt when the system refuses.

@@ -12,7 +12,8 @@ CpuFeatures DetectCpu() {
   CpuFeatures cpu;
   cpu.fma_avx2_f16c = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   cpu.avx512 = cpu.fma_avx2_f16c && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512vnni");
   return cpu;
 }
 
@@ -37,7 +38,7 @@ absl::StatusOr<CpuIsa> ChooseIsa(CpuIsa asked, const CpuFeatures& cpu, const cha
   if (asked == CpuIsa::kAuto) return cpu.avx512 ? CpuIsa::kAvx512 : CpuIsa::kAvx2;
   if (asked == CpuIsa::kAvx512 && !cpu.avx512) {
     return absl::FailedPreconditionError(
-        "this CPU lacks AVX-512 F, BW, VL or DQ; ask for avx2 or leave the choice open");
+        "this CPU lacks AVX-512 F, BW, VL, DQ or VNNI; ask for avx2 or leave the choice open");
   }
   return asked;
 }
@@ -50,6 +51,28 @@ const KernelTable& KernelsFor(CpuIsa isa) {
       return kAvx2Kernels;
     default:
       return kScalarKernels;
+  }
+}
+
+const Int8Table& Int8KernelsFor(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kAvx512:
+      return kAvx512Int8;
+    case CpuIsa::kAvx2:
+      return kAvx2Int8;
+    default:
+      return kScalarInt8;
+  }
+}
+
+const Bf16KvTable& Bf16KvFor(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kAvx512:
+      return kAvx512Bf16Kv;
+    case CpuIsa::kAvx2:
+      return kAvx2Bf16Kv;
+    default:
+      return kScalarBf16Kv;
   }
 }
 

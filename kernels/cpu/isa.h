@@ -1,7 +1,9 @@
 // Which kernels this CPU can run. See cpu_backend.h for the public question.
 #pragma once
 
+#include "kernels/cpu/bf16_kv.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/int8/int8_table.h"
 #include "kernels/cpu/kernel_table.h"
 
 namespace sluice::kernels::cpu {
@@ -9,7 +11,7 @@ namespace sluice::kernels::cpu {
 // What ResolveCpuIsa decides on, apart from the machine: pure, for tests.
 struct CpuFeatures {
   bool fma_avx2_f16c = false;  // with the operating system saving the registers
-  bool avx512 = false;         // F, BW, VL and DQ, likewise
+  bool avx512 = false;         // F, BW, VL, DQ and VNNI, likewise
 };
 CpuFeatures DetectCpu();
 
@@ -18,5 +20,7 @@ absl::StatusOr<CpuIsa> ChooseIsa(CpuIsa asked, const CpuFeatures& cpu, const cha
 
 // REQUIRES: isa is not kAuto.
 const KernelTable& KernelsFor(CpuIsa isa);
+const Int8Table& Int8KernelsFor(CpuIsa isa);
+const Bf16KvTable& Bf16KvFor(CpuIsa isa);
 
 }  // namespace sluice::kernels::cpu

@@ -1,5 +1,6 @@
 // The kernels compiled for one instruction set: avx512. See kernel_table.h.
 #include "kernels/cpu/attention_inl.h"
+#include "kernels/cpu/bf16_kv_inl.h"
 #include "kernels/cpu/dequant_inl.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/math_inl.h"
@@ -22,5 +23,7 @@ constinit const KernelTable kAvx512Kernels = {
     .exp = &ExpArray<Simd>,
     .dequantize = &Dequantize<Simd>,
 };
+
+constinit const Bf16KvTable kAvx512Bf16Kv = {.write = &WriteBf16<Simd>, .attention = &Bf16Attention<Simd>};
 
 }  // namespace sluice::kernels::cpu

@@ -3,6 +3,7 @@
 #pragma once
 
 #define SLUICE_INLINE inline __attribute__((always_inline))
+#define SLUICE_LAMBDA __attribute__((always_inline))
 
 #if defined(__clang__)
 #define SLUICE_UNROLL _Pragma("unroll")

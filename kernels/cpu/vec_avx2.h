@@ -25,6 +25,8 @@ struct Simd {
   static constexpr int kDotRows = 3;  // 3 x 4 accumulators of half the lanes + 3 x + 1 w of 16 registers
   static constexpr int kPvRows = 2;   // 2 x 2 pairs of accumulators + 2 pairs of v
   static constexpr int kPvVectors = 2;
+  static constexpr int kScoreRows = 3;  // 3 x 1 pairs of accumulators, 1 pair of keys
+  static constexpr int kScoreVectors = 1;
   static constexpr int kGemvRows = 4;
 
   // What one register of a register tile holds: half of the lanes. A tile is computed once for each half.
@@ -97,6 +99,35 @@ struct Simd {
     const __m128 t = _mm_max_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_max_ss(t, _mm_movehdup_ps(t)));
   }
+  template <int kDistance>
+  static SLUICE_INLINE __m256 Butterfly8(__m256 a) {  // within eight lanes
+    const __m256 swapped = kDistance == 1   ? _mm256_permute_ps(a, 0xB1)
+                           : kDistance == 2 ? _mm256_permute_ps(a, 0x4E)
+                                            : _mm256_permute2f128_ps(a, a, 0x01);
+    constexpr int kMask = kDistance == 1 ? 0xAA : kDistance == 2 ? 0xCC : 0xF0;
+    return _mm256_blend_ps(_mm256_add_ps(swapped, a), _mm256_sub_ps(swapped, a), kMask);
+  }
+  template <int kDistance>
+  static SLUICE_INLINE F Butterfly(F a) {
+    if constexpr (kDistance == 8) return {_mm256_add_ps(a.hi, a.lo), _mm256_sub_ps(a.lo, a.hi)};
+    return {Butterfly8<kDistance>(a.lo), Butterfly8<kDistance>(a.hi)};
+  }
+  static SLUICE_INLINE F Abs(F a) {
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    return {_mm256_andnot_ps(sign, a.lo), _mm256_andnot_ps(sign, a.hi)};
+  }
+  static SLUICE_INLINE void StoreU8(uint8_t* p, F a) {
+    const __m256i offset = _mm256_set1_epi32(128);
+    const __m256i lo = _mm256_add_epi32(_mm256_cvtps_epi32(a.lo), offset);
+    const __m256i hi = _mm256_add_epi32(_mm256_cvtps_epi32(a.hi), offset);
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(lo, hi), 0xD8);  // 16-bit, in order
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                     _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+  }
+  static SLUICE_INLINE I ZeroI() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+  static SLUICE_INLINE __m256i LoadI8(const int32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+  static SLUICE_INLINE I LoadI(const int32_t* p) { return {LoadI8(p), LoadI8(p + 8)}; }
+  static SLUICE_INLINE I SubI(I a, I b) { return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)}; }
   static SLUICE_INLINE float First(F a) { return _mm256_cvtss_f32(a.lo); }
 
   // [a at distance 4 | b at distance 4] of two vectors already folded at distance 8.

@@ -18,6 +18,8 @@ struct Simd {
   static constexpr int kDotRows = 3;  // 3 x 8 accumulators + 3 x + 1 w of 32 registers
   static constexpr int kPvRows = 6;   // 6 x 4 accumulators + 4 v
   static constexpr int kPvVectors = 4;
+  static constexpr int kScoreRows = 6;  // 6 x 4 accumulators + 4 keys
+  static constexpr int kScoreVectors = 4;
   static constexpr int kGemvRows = 4;
 
   // What one register of a register tile holds: all sixteen lanes.
@@ -76,6 +78,24 @@ struct Simd {
     const __m128 t = _mm_max_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_max_ss(t, _mm_movehdup_ps(t)));
   }
+  template <int kDistance>
+  static SLUICE_INLINE F Butterfly(F a) {
+    F swapped;
+    if constexpr (kDistance == 1) swapped = _mm512_permute_ps(a, 0xB1);
+    if constexpr (kDistance == 2) swapped = _mm512_permute_ps(a, 0x4E);
+    if constexpr (kDistance == 4) swapped = _mm512_shuffle_f32x4(a, a, 0xB1);
+    if constexpr (kDistance == 8) swapped = _mm512_shuffle_f32x4(a, a, 0x4E);
+    constexpr int kMask = kDistance == 1 ? 0xAAAA : kDistance == 2 ? 0xCCCC : kDistance == 4 ? 0xF0F0 : 0xFF00;
+    return _mm512_mask_sub_ps(_mm512_add_ps(swapped, a), __mmask16(kMask), swapped, a);
+  }
+  static SLUICE_INLINE F Abs(F a) { return _mm512_abs_ps(a); }
+  static SLUICE_INLINE void StoreU8(uint8_t* p, F a) {
+    const I rounded = _mm512_add_epi32(_mm512_cvtps_epi32(a), _mm512_set1_epi32(128));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(rounded));
+  }
+  static SLUICE_INLINE I ZeroI() { return _mm512_setzero_si512(); }
+  static SLUICE_INLINE I LoadI(const int32_t* p) { return _mm512_loadu_si512(p); }
+  static SLUICE_INLINE I SubI(I a, I b) { return _mm512_sub_epi32(a, b); }
   static SLUICE_INLINE float First(F a) { return _mm512_cvtss_f32(a); }
 
   // The tree of ReduceAdd on eight vectors at once: lanes of two vectors are brought side by side at each distance.

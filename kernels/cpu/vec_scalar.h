@@ -24,6 +24,8 @@ struct Simd {
   static constexpr int kDotRows = 1;  // x rows of a register tile
   static constexpr int kPvRows = 1;   // (token, head) rows of a register tile in attention
   static constexpr int kPvVectors = 1;
+  static constexpr int kScoreRows = 1;
+  static constexpr int kScoreVectors = 1;
   static constexpr int kGemvRows = 1;
 
   using P = F;  // a register tile's element: all lanes
@@ -90,6 +92,37 @@ struct Simd {
     }
     return a[0];
   }
+  // Lane i becomes a[i] + a[i ^ kDistance], or a[i ^ kDistance] - a[i] where i has that bit: one level of a Walsh-
+  // Hadamard transform.
+  template <int kDistance>
+  static SLUICE_INLINE F Butterfly(F a) {
+    F r = {};
+    SLUICE_UNROLL
+    for (int i = 0; i < 16; ++i) r[i] = (i & kDistance) ? a[i ^ kDistance] - a[i] : a[i ^ kDistance] + a[i];
+    return r;
+  }
+  static SLUICE_INLINE F Abs(F a) {
+    I bits;
+    std::memcpy(&bits, &a, sizeof bits);
+    bits &= 0x7fffffff;
+    std::memcpy(&a, &bits, sizeof a);
+    return a;
+  }
+  // round-to-nearest-even(a) + 128 of lanes in [-128, 127], as sixteen bytes.
+  static SLUICE_INLINE void StoreU8(uint8_t* p, F a) {
+    const F shifted = a + 12582912.0f;  // 1.5 * 2^23: the integer is in the low bits
+    Bits16 bits;
+    std::memcpy(&bits, &shifted, sizeof bits);
+    SLUICE_UNROLL
+    for (int i = 0; i < 16; ++i) p[i] = uint8_t(bits[i] + 128u);
+  }
+  static SLUICE_INLINE I ZeroI() { return I{}; }
+  static SLUICE_INLINE I LoadI(const int32_t* p) {
+    I r;
+    std::memcpy(&r, p, sizeof r);
+    return r;
+  }
+  static SLUICE_INLINE I SubI(I a, I b) { return a - b; }
   static SLUICE_INLINE float First(F a) { return a[0]; }
   static SLUICE_INLINE H Reduce8(const F* a) {
     H r = {};

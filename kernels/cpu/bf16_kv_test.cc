@@ -1,0 +1,154 @@
+// Attention over 16-bit K and V: against the definition, among the instruction sets, and however the rows are cut.
+#include "kernels/cpu/bf16_kv.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernels/conformance/reference.h"
+#include "kernels/cpu/host_memory.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/dequant.h"
+#include "kernels/kv_layout.h"
+
+namespace sluice::kernels::cpu {
+namespace {
+
+constexpr uint32_t kSeed = 99;
+
+// One sequence in a pool of shuffled blocks, one KV head.
+struct Sequence {
+  int dim, heads, block, length;
+  std::vector<std::vector<double>> keys, values;  // [length][dim], as rounded
+  std::vector<uint16_t> pool;
+  std::vector<int32_t> table;
+  std::vector<float> q;  // [length][heads * dim]
+
+  int64_t v_offset() const { return int64_t(block) * dim; }
+};
+
+Sequence MakeSequence(const Bf16KvTable& kernels, int dim, int heads, int block, int length) {
+  Sequence s{.dim = dim, .heads = heads, .block = block, .length = length, .keys = {}, .values = {}, .pool = {},
+             .table = {}, .q = {}};
+  std::mt19937 rng(kSeed);
+  std::normal_distribution<float> normal(0.0f, 1.0f);
+  const int blocks = BlocksFor(length, block);
+  s.pool.assign(size_t(blocks) * 2 * size_t(s.v_offset()) + 32, 0x7fc0);  // NaN where nothing was written
+  for (int i = 0; i < blocks; ++i) s.table.push_back((i * 7 + 3) % blocks);
+  if (blocks % 7 == 0) {
+    for (int i = 0; i < blocks; ++i) s.table[size_t(i)] = blocks - 1 - i;
+  }
+  for (int t = 0; t < length; ++t) {
+    std::vector<float> k(static_cast<size_t>(dim)), v(static_cast<size_t>(dim));
+    for (float& x : k) x = normal(rng);
+    for (float& x : v) x = normal(rng);
+    uint16_t* kv = s.pool.data() + s.table[size_t(t / block)] * 2 * s.v_offset();
+    kernels.write(k.data(), v.data(), dim, t % block, block, s.v_offset(), kv);
+    const auto rounded = [](const std::vector<float>& x) {
+      std::vector<double> r;
+      for (const float f : x) {
+        uint32_t bits;
+        std::memcpy(&bits, &f, 4);
+        bits += 0x7fff + ((bits >> 16) & 1);
+        bits &= 0xffff0000u;
+        float g;
+        std::memcpy(&g, &bits, 4);
+        r.push_back(g);
+      }
+      return r;
+    };
+    s.keys.push_back(rounded(k));
+    s.values.push_back(rounded(v));
+    for (int i = 0; i < heads * dim; ++i) s.q.push_back(2 * normal(rng));
+  }
+  return s;
+}
+
+// Rows of the tokens [first, first + tokens).
+std::vector<float> Attend(const Bf16KvTable& kernels, const Sequence& s, int first, int tokens) {
+  const int64_t ld = int64_t(s.heads) * s.dim;
+  std::vector<float> out(size_t(tokens * ld));
+  HostMemory scratch = *HostMemory::Map(size_t(Bf16AttentionScratchFloats(s.dim)) * sizeof(float));
+  kernels.attention({.q = s.q.data() + first * ld,
+                     .ldq = ld,
+                     .out = out.data(),
+                     .ldo = ld,
+                     .tokens = tokens,
+                     .heads = s.heads,
+                     .first_position = first,
+                     .head_dim = s.dim,
+                     .scale = 0.2f,
+                     .kv = s.pool.data(),
+                     .block_stride = 2 * s.v_offset(),
+                     .v_offset = s.v_offset(),
+                     .block_size = s.block,
+                     .blocks = s.table.data(),
+                     .next = {},
+                     .scratch = scratch.floats()});
+  return out;
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+class Bf16KvTest : public testing::TestWithParam<CpuIsa> {
+ protected:
+  void SetUp() override {
+    if (!ResolveCpuIsa(GetParam()).ok()) GTEST_SKIP() << "this CPU lacks " << Name(GetParam());
+  }
+  const Bf16KvTable& kernels() const { return Bf16KvFor(GetParam()); }
+};
+
+TEST_P(Bf16KvTest, IsNearTheDefinitionAndHasTheScalarBits) {
+  for (const auto& [dim, heads, block] : std::vector<std::tuple<int, int, int>>{{64, 3, 16}, {24, 2, 32}, {128, 1, 16}, {20, 3, 5}}) {
+    const Sequence s = MakeSequence(kernels(), dim, heads, block, 600);
+    for (const int end : {1, 17, 64, 65, 255, 256, 257, 300, 512, 513, 600}) {
+      const int tokens = std::min(end, end % 2 == 0 ? 1 : 7);
+      const std::vector<float> out = Attend(kernels(), s, end - tokens, tokens);
+      EXPECT_TRUE(SameBits(out, Attend(kScalarBf16Kv, s, end - tokens, tokens))) << end << ", dim " << dim;
+      for (int t = 0; t < tokens; ++t) {
+        const size_t seen = size_t(end - tokens + t + 1);
+        for (int h = 0; h < heads; ++h) {
+          const float* q = s.q.data() + (end - tokens + t) * heads * dim + h * dim;
+          const auto expected = conformance::ReferenceAttention(
+              {q, q + dim}, {s.keys.begin(), s.keys.begin() + int64_t(seen)},
+              {s.values.begin(), s.values.begin() + int64_t(seen)}, 0.2f);
+          for (int d = 0; d < dim; ++d) {
+            // A chain of dim roundings of scores up to about 15 goes into the exponent; values are about 4 at most.
+            ASSERT_NEAR(out[size_t((t * heads + h) * dim + d)], expected[size_t(d)], 2e-4)
+                << "end " << end << ", token " << t << ", head " << h << ", element " << d;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Bf16KvTest, RowsDoNotDependOnTheCut) {
+  const Sequence s = MakeSequence(kernels(), 64, 3, 16, 700);
+  std::mt19937 rng(kSeed);
+  const std::vector<float> alone = [&] {
+    std::vector<float> all;
+    for (int t = 0; t < s.length; ++t) {
+      const std::vector<float> row = Attend(kernels(), s, t, 1);
+      all.insert(all.end(), row.begin(), row.end());
+    }
+    return all;
+  }();
+  for (int first = 0; first < s.length;) {
+    const int tokens = std::min(1 + int(rng() % (kAttentionRows / 3)), s.length - first);
+    const std::vector<float> out = Attend(kernels(), s, first, tokens);
+    const float* expected = alone.data() + size_t(first) * 192;
+    ASSERT_EQ(std::memcmp(out.data(), expected, out.size() * sizeof(float)), 0) << first << " + " << tokens;
+    first += tokens;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, Bf16KvTest, testing::Values(CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512),
+                         [](const auto& i) { return std::string(Name(i.param)); });
+
+}  // namespace
+}  // namespace sluice::kernels::cpu

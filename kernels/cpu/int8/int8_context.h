@@ -1,0 +1,89 @@
+// The phases of kernels/backend.h in int8 mode (int8_table.h) over 16-bit K and V (bf16_kv.h). The residual stream and
+// everything between products stay f32.
+//
+// A phase is one or two runs of the pool: few rows are normed, rotated and rounded by every thread for itself, which
+// costs less than a second run; many are shared out first. In a step of decode rows alone RoPE and the write of K and V
+// are part of the attention's run. So a layer of decode rows is five runs.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/bf16_kv.h"
+#include "kernels/cpu/cpu_storage.h"
+#include "kernels/cpu/host_memory.h"
+#include "kernels/cpu/int8/int8_table.h"
+#include "kernels/cpu/int8/int8_weight.h"
+#include "kernels/cpu/int8/quantised_rows.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/step_plan.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace sluice::kernels::cpu {
+
+struct Int8Kernels {
+  const KernelTable& floats;
+  const Int8Table& int8;
+  const Bf16KvTable& kv;
+};
+
+class Int8Context final : public Context {
+ public:
+  static absl::StatusOr<std::unique_ptr<Int8Context>> Create(const ContextLimits& limits, const Int8Kernels& kernels,
+                                                             int threads);
+
+  absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols) override;
+  void BeginStep(const StepBatch& batch, const KvLayout& layout) override;
+  void Embed(const EmbedParams& p) override;
+  void NormQkv(const NormQkvParams& p) override;
+  void RopeKv(const RopeKvParams& p) override;
+  void Attention(const AttentionParams& p) override;
+  void Output(const OutputParams& p) override;
+  void Mlp(const MlpParams& p) override;
+  void Head(const HeadParams& p) override;
+  absl::Status Finish() override { return absl::OkStatus(); }
+
+  bool BeginCapture(int) override { return false; }
+  void EndCapture() override {}
+  bool Replay(int) override { return false; }
+
+ private:
+  // Fills work [cols] with row i of a product's input.
+  using FillRow = absl::FunctionRef<void(int64_t i, float* work)>;
+  // The products of panels [begin, end).
+  using Multiply = absl::FunctionRef<void(const Int8Rows& x, int64_t begin, int64_t end)>;
+
+  Int8Context(const ContextLimits& limits, const Int8Kernels& kernels, int threads);
+
+  int rows() const { return plan_.batch().rows(); }
+  absl::Status GrowRows(int64_t cols);
+  absl::Status GrowScratch(int64_t cols, int64_t head_dim);
+  float* scratch(int thread) const { return scratch_[size_t(thread)].floats(); }
+
+  void Quantise(int64_t begin, int64_t end, int64_t cols, FillRow fill, float* work, QuantisedRows& to) const;
+  // Quantises `count` rows of `cols` and multiplies them by all `panels`.
+  void Linear(int64_t count, int64_t cols, int64_t panels, FillRow fill, Multiply multiply);
+  void Matmul(const Weight* w, const Int8Rows& x, float* y, int64_t ld, bool accumulate, int64_t begin,
+              int64_t end) const;
+
+  bool one_row_per_sequence() const { return rows() == plan_.batch().seqs(); }
+  void RotateAndStore(const RopeKvParams& p, int row, int first_head, int heads, int first_kv_head, int kv_heads) const;
+  void Attend(const AttentionParams& p, const AttentionItem& item, const AttentionItem* next, float* scratch) const;
+
+  const ContextLimits limits_;
+  const Int8Kernels kernels_;
+  ThreadPool pool_;
+  StepPlan plan_;
+  int64_t scratch_cols_ = 0, scratch_head_dim_ = 0;
+  std::vector<HostMemory> scratch_;       // [threads]: a row, or an attention item
+  QuantisedRows shared_rows_;             // [max_rows]
+  std::vector<QuantisedRows> own_rows_;   // [threads][kOwnRows]
+  ScratchRows hidden_;                    // [max_rows][max_ffn]
+  std::optional<RopeKvParams> postponed_;  // until the attention of the same layer
+};
+
+}  // namespace sluice::kernels::cpu
