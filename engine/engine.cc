@@ -83,7 +83,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, co
 
   auto impl = std::make_unique<Impl>();
   absl::StatusOr<std::unique_ptr<Decoder>> decoder =
-      Decoder::Create(file, backend, {scheduler.max_step_tokens, scheduler.max_step_seqs, max_logits, max_context});
+      Decoder::Create(file, backend, {scheduler.max_step_tokens, scheduler.max_step_seqs, max_logits, max_context},
+                      options.packed_folder);
   if (!decoder.ok()) return decoder.status();
   impl->decoder = *std::move(decoder);
 

@@ -30,6 +30,7 @@ struct EngineOptions {
   int max_context = 0;  // 0: the model's; never more than that
   SchedulerLimits scheduler;
   bool prefix_caching = false;
+  std::string packed_folder;      // keeps packed weights for other processes (model/weights.h); empty: in memory
   std::string model_hash;         // of cached prefixes; engines of different models never meet, so it may be empty
   DrafterFactory new_drafter;  // one a sequence; empty: no drafts. See also scheduler.max_drafts
   DraftRule draft_rule = DraftRule::kEquality;
