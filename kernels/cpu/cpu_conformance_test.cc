@@ -13,7 +13,9 @@ Variant Make(CpuCompute compute, CpuIsa isa, int threads) {
 
 std::vector<Subject> Subjects() {
   std::vector<CpuIsa> isas = {CpuIsa::kScalar, CpuIsa::kAvx2};
-  if (ResolveCpuIsa(CpuIsa::kAvx512).ok()) isas.push_back(CpuIsa::kAvx512);
+  for (const CpuIsa isa : {CpuIsa::kAvx512, CpuIsa::kAmx}) {
+    if (ResolveCpuIsa(isa).ok()) isas.push_back(isa);
+  }
   std::vector<Subject> subjects;
   for (const CpuCompute compute : {CpuCompute::kF32, CpuCompute::kInt8}) {
     const bool int8 = compute == CpuCompute::kInt8;

@@ -89,6 +89,9 @@ struct Simd {
     const F sign = _mm512_mask_blend_ps(__mmask16(kMask), _mm512_set1_ps(1.0f), _mm512_set1_ps(-1.0f));
     return _mm512_fmadd_ps(a, sign, swapped);  // the product is exact: one rounding, that of the sum
   }
+  static SLUICE_INLINE F FlipSigns(F a, uint32_t bits) {
+    return _mm512_mask_xor_ps(a, __mmask16(bits), a, _mm512_set1_ps(-0.0f));
+  }
   static SLUICE_INLINE F Abs(F a) { return _mm512_abs_ps(a); }
   static SLUICE_INLINE void StoreU8(uint8_t* p, F a) {
     const I rounded = _mm512_add_epi32(_mm512_cvtps_epi32(a), _mm512_set1_epi32(128));

@@ -194,7 +194,7 @@ TEST_P(Int8KernelsTest, GatesAreTheProductOfTwoProducts) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, Int8KernelsTest, testing::Values(CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512),
+INSTANTIATE_TEST_SUITE_P(Isas, Int8KernelsTest, testing::Values(CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAmx),
                          [](const auto& i) { return std::string(Name(i.param)); });
 
 }  // namespace
