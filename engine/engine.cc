@@ -41,15 +41,15 @@ absl::Status CheckOptions(const EngineOptions& o, const ModelConfig& config) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> NumBlocks(const EngineOptions& o, const LayerGroup& group, int block_size, int max_context) {
+absl::StatusOr<int> NumBlocks(const EngineOptions& o, const kernels::KvLayout& layout, int max_context) {
   if (o.num_blocks > 0) return o.num_blocks;
-  const int64_t blocks = std::min<int64_t>(o.max_kv_bytes / group.block_bytes, std::numeric_limits<int32_t>::max());
-  const int needed = NeededBlocks(group, max_context, block_size).size();
+  const int64_t block_bytes = int64_t(layout.block_bytes_all_layers());
+  const int64_t blocks = std::min<int64_t>(o.max_kv_bytes / block_bytes, std::numeric_limits<int32_t>::max());
+  const int needed = kernels::BlocksFor(max_context, layout.block_size);
   if (blocks < needed) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("max_kv_bytes is ", o.max_kv_bytes, "; one context of ", max_context, " tokens needs ",
-                     NeededBytes({group}, max_context, block_size), " bytes (", needed, " blocks of ",
-                     group.block_bytes, "): raise max_kv_bytes or lower max_context"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "max_kv_bytes is ", o.max_kv_bytes, "; one context of ", max_context, " tokens needs ", needed * block_bytes,
+        " bytes (", needed, " blocks of ", block_bytes, "): raise max_kv_bytes or lower max_context"));
   }
   return int(blocks);
 }
@@ -86,6 +86,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, co
                                                        const EngineOptions& options) {
   const ModelConfig& config = file.config();
   if (absl::Status status = CheckOptions(options, config); !status.ok()) return status;
+  if (absl::Status status = CheckSupported(LayerGroupsOf(config)); !status.ok()) return status;
   const int max_context = options.max_context > 0 ? options.max_context : config.context_length;
   const SchedulerLimits& scheduler = options.scheduler;
   const int max_logits = std::max(scheduler.max_step_logits, scheduler.max_step_seqs);
@@ -98,9 +99,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, co
   impl->decoder = *std::move(decoder);
 
   const kernels::KvLayout layout = impl->decoder->kv_layout(options.block_size);
-  const std::vector<LayerGroup> groups = LayerGroupsOf(config, layout);
-  if (absl::Status served = CheckServed(groups); !served.ok()) return served;
-  const absl::StatusOr<int> num_blocks = NumBlocks(options, groups[0], layout.block_size, max_context);
+  const absl::StatusOr<int> num_blocks = NumBlocks(options, layout, max_context);
   if (!num_blocks.ok()) return num_blocks.status();
   absl::StatusOr<std::unique_ptr<kernels::KvPool>> kv = backend.NewKvPool(layout, *num_blocks);
   if (!kv.ok()) return kv.status();

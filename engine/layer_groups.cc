@@ -1,67 +1,69 @@
 #include "engine/layer_groups.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/kv_layout.h"
 
 namespace sluice::engine {
+namespace {
 
-const char* Name(KvKind kind) {
+const char* Name(LayerKind kind) {
   switch (kind) {
-    case KvKind::kFull:
+    case LayerKind::kFull:
       return "full attention";
-    case KvKind::kWindow:
+    case LayerKind::kWindow:
       return "window attention";
-    case KvKind::kLatent:
+    case LayerKind::kLatent:
       return "latent attention";
-    case KvKind::kState:
-      return "per-sequence state";
+    case LayerKind::kState:
+      return "a state per sequence";
   }
   return "unknown";
 }
 
-BlockRange NeededBlocks(const LayerGroup& group, int64_t tokens, int block_size) {
-  if (group.kind == KvKind::kState) return {};
+}  // namespace
+
+BlockRange HeldBlocks(const LayerGroup& group, int tokens, int block_size) {
+  CHECK(tokens >= 0 && block_size > 0);
   const int end = kernels::BlocksFor(tokens, block_size);
-  if (group.kind != KvKind::kWindow) return {0, end};
-  // The next token is one of those that its row sees.
-  const int64_t first = std::max<int64_t>(0, tokens - (group.window - 1));
-  return {std::min(int(first / block_size), end), end};
+  switch (group.kind) {
+    case LayerKind::kFull:
+    case LayerKind::kLatent:
+      return {0, end};
+    case LayerKind::kWindow:
+      // The next token sees itself and window - 1 before it.
+      CHECK_GT(group.window, 0);
+      return {std::min(std::max(tokens - (group.window - 1), 0) / block_size, end), end};
+    case LayerKind::kState:
+      return {};
+  }
+  return {};
 }
 
-int64_t NeededBytes(const std::vector<LayerGroup>& groups, int64_t tokens, int block_size) {
-  int64_t bytes = 0;
+bool CanResume(const LayerGroup& group, int tokens, int block_size, BlockRange stored, bool state_kept) {
+  if (group.kind == LayerKind::kState) return state_kept;
+  const BlockRange held = HeldBlocks(group, tokens, block_size);
+  return held.begin == held.end || (stored.begin <= held.begin && stored.end >= held.end);
+}
+
+std::vector<LayerGroup> LayerGroupsOf(const ModelConfig& config) {
+  LayerGroup all;
+  all.layers.resize(size_t(config.num_layers));
+  std::iota(all.layers.begin(), all.layers.end(), 0);
+  return {all};
+}
+
+absl::Status CheckSupported(const std::vector<LayerGroup>& groups) {
   for (const LayerGroup& group : groups) {
-    const int64_t blocks = group.kind == KvKind::kState ? 1 : NeededBlocks(group, tokens, block_size).size();
-    bytes += blocks * group.block_bytes;
+    if (group.kind == LayerKind::kFull) continue;
+    return absl::UnimplementedError(absl::StrCat("layer ", group.layers.empty() ? 0 : group.layers.front(), " has ",
+                                                 Name(group.kind), "; only full attention is computed yet"));
   }
-  return bytes;
-}
-
-std::vector<LayerGroup> LayerGroupsOf(const ModelConfig& config, const kernels::KvLayout& layout) {
-  LayerGroup group;
-  group.layers.resize(size_t(config.num_layers));
-  std::iota(group.layers.begin(), group.layers.end(), 0);
-  group.block_bytes = int64_t(layout.block_bytes_all_layers());
-  if (config.window > 0 && config.window < config.context_length) {  // a longer one hides nothing
-    group.kind = KvKind::kWindow;
-    group.window = config.window;
-  }
-  return {group};
-}
-
-absl::Status CheckServed(const std::vector<LayerGroup>& groups) {
-  for (size_t i = 0; i < groups.size(); ++i) {
-    if (groups[i].kind == KvKind::kFull) continue;
-    return absl::UnimplementedError(
-        absl::StrCat("layer group ", i, " (", groups[i].layers.size(), " layers) is ", Name(groups[i].kind),
-                     groups[i].kind == KvKind::kWindow ? absl::StrCat(" over ", groups[i].window, " tokens") : "",
-                     "; only full attention is served"));
-  }
-  if (groups.size() != 1) {
-    return absl::UnimplementedError(absl::StrCat("the model has ", groups.size(), " layer groups; only one is served"));
-  }
+  if (groups.size() != 1) return absl::UnimplementedError(absl::StrCat(groups.size(), " groups of layers; one is computed"));
   return absl::OkStatus();
 }
 

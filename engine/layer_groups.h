@@ -1,57 +1,50 @@
-// Layer groups: what the layers of a model keep of a sequence. The layers of a group keep the same, so they share block
-// tables, a pool and a place in the transfer; a model has one or more groups. Pure values and functions of them.
+// What the KV memory of a model's layers is asked to hold: layers of one kind form a group, with block lists of its own.
+// Pure description and arithmetic, for pools, the prefix cache and transfers.
 //
-// Only a single group of full attention is served (CheckServed); what the other kinds hold is stated here because block
-// lists and pieces are by group on the wire (proto/worker.proto, LayerGroup).
+//   full     K and V of every token
+//   window   K and V of the last `window` tokens, the newest included
+//   latent   one compressed vector per token (MLA); blocks as of full attention, but smaller
+//   state    no blocks: a state per sequence that each token changes (linear attention); a prefix can be taken up only
+//            where a copy of the state was kept
+//
+// Limits: engines compute full groups only; CheckSupported refuses the others by name.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/files/model_config.h"
-#include "kernels/kv_layout.h"
 
 namespace sluice::engine {
 
-enum class KvKind : uint8_t {
-  kFull,    // every token keeps K and V
-  kWindow,  // the last `window` tokens do
-  kLatent,  // every token keeps one latent vector
-  kState,   // nothing by token: a state of fixed size for the whole sequence
-};
-const char* Name(KvKind kind);
+enum class LayerKind : uint8_t { kFull, kWindow, kLatent, kState };
 
 struct LayerGroup {
-  KvKind kind = KvKind::kFull;
+  LayerKind kind = LayerKind::kFull;
   std::vector<int> layers;  // of the model, ascending
-  int window = 0;           // kWindow: a row sees that many tokens, itself included
-  int64_t block_bytes = 0;  // of all its layers; kState: of one sequence's state
+  int window = 0;           // tokens, of kWindow
 
   bool operator==(const LayerGroup&) const = default;
 };
 
-// Blocks [begin, end) of a sequence, by their place in it.
+// Blocks [begin, end) of a sequence.
 struct BlockRange {
-  int begin = 0;
-  int end = 0;
-
-  int size() const { return end - begin; }
+  int begin = 0, end = 0;
   bool operator==(const BlockRange&) const = default;
 };
 
-// What a group must hold of `tokens` computed tokens so that the next one can be computed: also what a transfer of that
-// sequence must send. Empty for kState, whose state goes as a whole.
-BlockRange NeededBlocks(const LayerGroup& group, int64_t tokens, int block_size);
+// Which blocks of a sequence of `tokens` tokens the group must hold to compute the next one, and so what is to be sent of
+// it: those before `begin` may be given back.
+BlockRange HeldBlocks(const LayerGroup& group, int tokens, int block_size);
 
-// The bytes of all that.
-int64_t NeededBytes(const std::vector<LayerGroup>& groups, int64_t tokens, int block_size);
+// Whether a sequence can go on after a prefix of `tokens` tokens, whole blocks of which `stored` are all that is left:
+// blocks [stored.begin, stored.end). `state_kept`: a copy of the state after exactly that prefix exists.
+bool CanResume(const LayerGroup& group, int tokens, int block_size, BlockRange stored, bool state_kept);
 
-// The groups of a model whose KV lies in pools of this layout.
-std::vector<LayerGroup> LayerGroupsOf(const ModelConfig& config, const kernels::KvLayout& layout);
+std::vector<LayerGroup> LayerGroupsOf(const ModelConfig& config);
 
-// UNIMPLEMENTED, naming the group, for models that this engine cannot serve yet.
-absl::Status CheckServed(const std::vector<LayerGroup>& groups);
+// UNIMPLEMENTED, naming the kind and the first layer, for groups that no engine computes yet.
+absl::Status CheckSupported(const std::vector<LayerGroup>& groups);
 
 }  // namespace sluice::engine
