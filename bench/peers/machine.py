@@ -1,0 +1,106 @@
+"""What the comparisons share: where things lie, the machine's facts, one process at a time with its share of the cores."""
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CACHE = pathlib.Path(os.environ.get("SLUICE_CACHE") or
+                     pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "sluice")
+MODEL = CACHE / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD") or ROOT / "build")
+# What decides a kernel's path.
+FLAGS = ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_tile", "amx_int8",
+         "amx_bf16")
+
+
+class Failed(Exception):
+    """With a message for the one who runs the script."""
+
+
+def add_arguments(parser):
+    parser.add_argument("--model", type=pathlib.Path, default=MODEL, help="GGUF file (default: %(default)s)")
+    parser.add_argument("--build", type=pathlib.Path, default=BUILD, help="our build (default: %(default)s)")
+    parser.add_argument("--peer", type=pathlib.Path, default=CACHE / "peers/llama.cpp/bin",
+                        help="llama.cpp's programs, of bench/peers/install (default: %(default)s)")
+    parser.add_argument("--out", type=pathlib.Path, help="write OUT.md and OUT.json, too")
+
+
+def program(folder, name):
+    path = folder / name
+    if not os.access(path, os.X_OK):
+        maker = "bench/peers/install" if name.startswith("llama") else f"ninja -C build {name}"
+        raise Failed(f"no program at {path}; {maker} makes it")
+    return path
+
+
+def take_priority():
+    """Moves this session to the front of the scheduler, where that is allowed; says what it got."""
+    try:
+        pathlib.Path("/proc/self/autogroup").write_text("-19", encoding="ascii")
+        return "session at nice -19"
+    except OSError:
+        return "none"
+
+
+def load():
+    return float(pathlib.Path("/proc/loadavg").read_text(encoding="ascii").split()[0])
+
+
+def commit():
+    def git(*arguments):
+        done = subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+    return (git("rev-parse", "--short=12", "HEAD") or "unknown") + ("+changes" if git("status", "--porcelain") else "")
+
+
+def facts():
+    lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+    info = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    flags = set(info.get("flags", "").split())
+    memory = pathlib.Path("/proc/meminfo").read_text(encoding="ascii").split()[1]
+    return {
+        "cpu": f"{info.get('vendor_id')} family {info.get('cpu family')} model {info.get('model')}, "
+               f"{info.get('model name')}",
+        "mhz": info.get("cpu MHz"), "cores": os.cpu_count(), "flags": [f for f in FLAGS if f in flags],
+        "memory_gib": round(int(memory) / 2**20, 1), "kernel": platform.release(), "sluice": commit(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def peer_version(folder):
+    path = folder.parent / "version"
+    return path.read_text(encoding="ascii").strip() if path.exists() else "unknown"
+
+
+def headline(result, more):
+    facts = result["facts"]
+    return (f"{facts['cpu']}, {facts['cores']} cores ({', '.join(facts['flags'])}); {result['model']}; {more}, priority: "
+            f"{result['priority']}; sluice {facts['sluice']}, llama.cpp {result['peer_version']}; {facts['date']}")
+
+
+def write(out, result, text):
+    """OUT.json and OUT.md, where an OUT was given."""
+    if out is None:
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    out.with_suffix(".md").write_text(text, encoding="utf-8")
+
+
+def run(command):
+    """Standard output of a process, and how it fared: wall and processor seconds, the load when it began."""
+    before, began = load(), time.monotonic()
+    with subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as process:
+        cpu_before = os.times()
+        out, err = process.communicate()
+        cpu = os.times()
+    wall = time.monotonic() - began
+    if process.returncode != 0:
+        last = "\n".join(err.strip().splitlines()[-5:])
+        raise Failed(f"{' '.join(map(str, command))}\nended with {process.returncode}:\n{last}")
+    spent = cpu.children_user + cpu.children_system - cpu_before.children_user - cpu_before.children_system
+    return out, {"wall_s": round(wall, 2), "cpu_s": round(spent, 2), "load": before}

@@ -1,0 +1,289 @@
+#!/usr/bin/env python3
+"""Goodput and gaps between tokens of whole servers, ours and llama-server, with one client for both.
+
+    bench/peers/install && deploy/setup
+    bench/peers/serving.py goodput --tune 4:2:2048,8:2:2048,8:2:256,16:2:256
+    bench/peers/serving.py gaps --peer-settings 8:2:256
+
+goodput: the highest Poisson rate at which at least 90 % of the requests have their first token within 1 s of their scheduled
+arrival and need at most 50 ms per token after it in the mean; a failed request is a miss. Prompts of 256±128 tokens, answers
+of 64±32, uniform. A search with short runs finds the rate, long runs (--requests) decide. llama-server runs at the best of
+the settings SLOTS:THREADS:BATCH that --tune lists, which the same search finds.
+
+gaps: the time between tokens of four running streams while a prompt of 1,500 tokens arrives every few seconds.
+
+Ours: deploy/up, router and client included, once split (one prefill and one decode worker) and once with one worker of both
+roles. All servers run alone, one after the other, on all cores of this machine. Prompts are random ids of common tokens, so
+nothing is found in a prefix cache; sampled at temperature 1, top_k 40.
+"""
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import sys
+import time
+
+import machine
+import openai_client
+import servers
+
+SHAPES = {"split": [], "both": ["--both", "1"]}
+SAMPLING = {"temperature": 1.0, "top_k": 40, "top_p": 1.0, "min_p": 0.0}
+TTFT_LIMIT, TPOT_LIMIT, SHARE = 1.0, 0.050, 0.90
+GIVE_UP = 60.0  # seconds a request may take
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def prompt_of(rng, tokens):
+    return [rng.randrange(500, 8000) for _ in range(tokens)]
+
+
+def quantile(values, q):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else float("inf")
+
+
+def is_good(answer):
+    return not answer.error and answer.ttft <= TTFT_LIMIT and answer.tpot <= TPOT_LIMIT
+
+
+async def ask(port, prompt, max_tokens, scheduled, seed):
+    answer = openai_client.complete(port, prompt, max_tokens, scheduled, seed=seed, **SAMPLING)
+    try:
+        return await asyncio.wait_for(answer, GIVE_UP)
+    except asyncio.TimeoutError:
+        return openai_client.Answer(scheduled, error=f"no answer within {GIVE_UP:.0f} s")
+
+
+async def poisson_run(port, rate, count, seed):
+    """Stops early once too many have missed for the rate to count."""
+    rng = random.Random(seed)
+    began, pending, answers, at = time.monotonic() + 0.1, set(), [], 0.0
+
+    def missed_too_many():
+        return sum(not is_good(a) for a in answers) > (1 - SHARE) * count
+
+    def collect(task):
+        pending.discard(task)
+        if not task.cancelled():
+            answers.append(task.result())
+    sent = 0
+    while (sent < count or pending) and not missed_too_many():
+        if sent < count and time.monotonic() >= began + at:
+            task = asyncio.create_task(ask(port, prompt_of(rng, rng.randint(128, 384)), rng.randint(32, 96), began + at,
+                                           rng.getrandbits(31)))
+            pending.add(task)
+            task.add_done_callback(collect)
+            sent, at = sent + 1, at + rng.expovariate(rate)
+        else:
+            await asyncio.sleep(min(0.02, max(0.0, began + at - time.monotonic())) if sent < count else 0.02)
+    stopped_early = bool(pending) or sent < count
+    for task in list(pending):
+        task.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)
+    return verdict(answers, rate, count, stopped_early, time.monotonic() - began)
+
+
+def verdict(answers, rate, count, stopped_early, seconds):
+    done = [a for a in answers if not a.error]
+    good = sum(map(is_good, answers))
+    gaps = [g for a in done for g in a.gaps]
+    return {
+        "rate": round(rate, 3), "requests": count, "answered": len(done), "good": good, "stopped_early": stopped_early,
+        "passes": not stopped_early and good >= SHARE * count, "seconds": round(seconds, 1), "load": machine.load(),
+        "errors": sorted({a.error[:80] for a in answers if a.error}),
+        "missed_ttft": sum(a.ttft > TTFT_LIMIT for a in done), "missed_tpot": sum(a.tpot > TPOT_LIMIT for a in done),
+        "ttft_ms": {q: round(1000 * quantile([a.ttft for a in done], float(q)), 1) for q in ("0.5", "0.9", "0.99")},
+        "tpot_ms": {q: round(1000 * quantile([a.tpot for a in done], float(q)), 2) for q in ("0.5", "0.9", "0.99")},
+        "gap_ms": {q: round(1000 * quantile(gaps, float(q)), 2) for q in ("0.5", "0.99", "1.0")},
+        "prompt_tokens": sum(a.prompt_tokens for a in done), "answer_tokens": sum(a.tokens for a in done),
+    }
+
+
+class Search:
+    """Runs on one server; every run has prompts of its own."""
+
+    def __init__(self, server, args):
+        self.server, self.args, self.runs = server, args, []
+
+    def passes(self, rate, count):
+        seed = f"{self.args.seed} {self.server.name} {len(self.runs)}"
+        run = asyncio.run(poisson_run(self.server.port, rate, count, seed))
+        self.runs.append(run)
+        say(f"  {self.server.name}: {rate:.2f}/s, n={count}: {'good' if run['passes'] else 'too fast'} "
+            f"({run['good']} good of {run['answered']} answered, TTFT p90 {run['ttft_ms']['0.9']:.0f} ms, "
+            f"TPOT p90 {run['tpot_ms']['0.9']:.1f} ms, load {run['load']})" + "".join(f" {e}" for e in run["errors"]))
+        time.sleep(1)  # what was cancelled ends
+        return run["passes"]
+
+    def rough(self, start):
+        """The highest rate that short runs pass, within 12 %; 0 if even a very low one does not."""
+        good, bad, rate = 0.0, None, start
+        while bad is None or good == 0.0 or bad / good > 1.12:
+            if rate < 0.02 or rate > 1000:
+                break
+            if self.passes(rate, self.args.short):
+                good = rate
+                rate = rate * 1.6 if bad is None else (good * bad) ** 0.5
+            else:
+                bad = rate
+                rate = rate / 1.6 if good == 0.0 else (good * bad) ** 0.5
+        return good
+
+    def sure(self, start):
+        """The highest rate that a long run passes, near `start`; steps of 6 %."""
+        rate, best = start, 0.0
+        for _ in range(8):
+            if self.passes(rate, self.args.requests):
+                best, rate = rate, rate * 1.06
+            elif best or rate < 0.02:
+                break
+            else:
+                rate /= 1.06
+        return best
+
+
+def on(server, args, work):
+    ready_s = server.start()
+    try:
+        warm = asyncio.run(ask(server.port, prompt_of(random.Random(args.seed), 300), 8, time.monotonic(), 1))
+        if warm.error:
+            raise machine.Failed(f"{server.name}: {warm.error}")
+        result = work(server)
+        result["name"], result["ready_s"] = server.name, ready_s
+        result["rss_mib"] = {name: servers.rss_mib(pid) for name, pid in server.pids().items()}
+        return result
+    finally:
+        server.stop()
+
+
+def rough_work(args, start):
+    def work(server):
+        search = Search(server, args)
+        return {"rough": search.rough(start), "runs": search.runs}
+    return work
+
+
+def sure_work(args, start):
+    def work(server):
+        search = Search(server, args)
+        rate = search.sure(start)
+        return {"goodput": rate, "runs": search.runs,
+                "best": next((r for r in reversed(search.runs) if r["passes"]), None)}
+    return work
+
+
+def goodput(args, result):
+    start, tuned = args.start, {}
+    for setting in args.tune.split(","):
+        tuned[setting] = on(servers.parse_peer(args, setting, args.context), args, rough_work(args, start))
+        start = max(tuned[setting]["rough"], 0.1)
+    best = max(tuned, key=lambda s: tuned[s]["rough"])
+    say(f"llama-server is best at {best}: {tuned[best]['rough']:.2f}/s")
+    rough = {name: on(servers.Sluice(args, SHAPES[name]), args, rough_work(args, args.start)) for name in args.shapes}
+    result.update({"tuned": tuned, "peer_setting": best, "rough": rough, "servers": {}})
+    result["servers"]["llama-server"] = on(servers.parse_peer(args, best, args.context), args,
+                                           sure_work(args, tuned[best]["rough"]))
+    for name in args.shapes:
+        result["servers"][name] = on(servers.Sluice(args, SHAPES[name]), args, sure_work(args, rough[name]["rough"]))
+    lines = ["| server | goodput, requests/s | against llama-server | TTFT p50 / p90 / p99, ms | TPOT p50 / p90 / p99, ms | "
+             "gap p99 / largest, ms | good of n | ready after, s | RSS, MiB |", "|---|---|---|---|---|---|---|---|---|"]
+    theirs = result["servers"]["llama-server"]["goodput"]
+    for server in result["servers"].values():
+        run = server["best"] or server["runs"][-1]
+        lines.append(
+            f"| {server['name']} | {server['goodput']:.2f} | {server['goodput'] / theirs if theirs else float('inf'):.2f} | "
+            f"{' / '.join(f'{v:.0f}' for v in run['ttft_ms'].values())} | "
+            f"{' / '.join(f'{v:.1f}' for v in run['tpot_ms'].values())} | "
+            f"{run['gap_ms']['0.99']:.0f} / {run['gap_ms']['1.0']:.0f} | {run['good']} of {run['requests']} | "
+            f"{server['ready_s']} | {', '.join(f'{k} {v}' for k, v in server['rss_mib'].items())} |")
+    return lines
+
+
+async def gaps_run(port, args, seed):
+    rng = random.Random(seed)
+    streams, intruders = [], []
+    ends = time.monotonic() + args.prompts * args.every + 1
+
+    async def stream():
+        while time.monotonic() < ends:
+            streams.append(await ask(port, prompt_of(rng, 64), 512, time.monotonic(), rng.getrandbits(31)))
+            if streams[-1].error and "within" not in streams[-1].error:
+                await asyncio.sleep(0.2)
+
+    async def intrude():
+        await asyncio.sleep(1)
+        tasks = []
+        for _ in range(args.prompts):
+            tasks.append(asyncio.create_task(ask(port, prompt_of(rng, 1500), 8, time.monotonic(), rng.getrandbits(31))))
+            await asyncio.sleep(args.every)
+        intruders.extend(await asyncio.gather(*tasks))
+    running = [asyncio.create_task(stream()) for _ in range(args.streams)]
+    await intrude()
+    await asyncio.gather(*running)
+    gaps = [1000 * g for a in streams for g in a.gaps]
+    answered = [a for a in intruders if not a.error]
+    return {"gap_ms": {q: round(quantile(gaps, float(q)), 2) for q in ("0.5", "0.99", "1.0")}, "gaps": len(gaps),
+            "errors": sorted({a.error[:80] for a in streams + intruders if a.error}), "answered_prompts": len(answered),
+            "prompt_ttft_ms": round(1000 * statistics.median(a.ttft for a in answered)) if answered else None,
+            "tokens_per_s": round(sum(a.tokens for a in streams) / max(1.0, sum(
+                a.events[-1] - a.events[0] for a in streams if a.events)), 1), "load": machine.load()}
+
+
+def gaps(args, result):
+    def work(server):
+        done = asyncio.run(gaps_run(server.port, args, f"{args.seed} {server.name}"))
+        say(f"  {server.name}: {done}")
+        return done
+    result["servers"] = {"llama-server": on(servers.parse_peer(args, args.peer_settings, args.context), args, work)}
+    for name in args.shapes:
+        result["servers"][name] = on(servers.Sluice(args, SHAPES[name]), args, work)
+    lines = [f"{args.streams} running streams; {args.prompts} prompts of 1,500 tokens, one every {args.every} s.", "",
+             "| server | gap p50 / p99 / largest, ms | tokens/s of a stream | TTFT of the prompts, median, ms | errors |",
+             "|---|---|---|---|---|"]
+    for server in result["servers"].values():
+        lines.append(f"| {server['name']} | {' / '.join(f'{v:.0f}' for v in server['gap_ms'].values())} | "
+                     f"{server['tokens_per_s']} | {server['prompt_ttft_ms']} | {'; '.join(server['errors']) or 'none'} |")
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["goodput", "gaps"])
+    machine.add_arguments(parser)
+    parser.add_argument("--shapes", default="split,both", help="of our cluster: split, both")
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--context", type=int, default=0, help="tokens of a llama-server slot; 0: 512, for gaps 2048")
+    parser.add_argument("--tune", default="4:2:2048,8:2:2048,8:2:256,16:2:256", help="llama-server's settings to try")
+    parser.add_argument("--start", type=float, default=1.0, help="first rate of the search, requests/s")
+    parser.add_argument("--short", type=int, default=50, help="requests of a run of the search")
+    parser.add_argument("--requests", type=int, default=200, help="requests of the deciding runs")
+    parser.add_argument("--peer-settings", default="8:2:256", help="llama-server's for gaps")
+    parser.add_argument("--streams", type=int, default=4)
+    parser.add_argument("--prompts", type=int, default=15)
+    parser.add_argument("--every", type=float, default=4.0, help="seconds between prompts")
+    args = parser.parse_args()
+    args.shapes = args.shapes.split(",")
+    if not set(args.shapes) <= set(SHAPES):
+        parser.error("--shapes: split, both or both of them")
+    args.context = args.context or (512 if args.what == "goodput" else 2048)
+    result = {"facts": machine.facts(), "model": args.model.name, "priority": machine.take_priority(),
+              "peer_version": machine.peer_version(args.peer)}
+    lines = (goodput if args.what == "goodput" else gaps)(args, result)
+    loads = [load for s in result["servers"].values() for load in ([r["load"] for r in s["runs"]] if "runs" in s
+                                                                  else [s["load"]])]
+    head = machine.headline(result, f"load {min(loads):.1f}–{max(loads):.1f}")
+    text = "\n".join([head, "", *lines]) + "\n"
+    machine.write(args.out, result, text)
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except machine.Failed as failure:
+        sys.exit(f"bench/peers/serving.py: {failure}")
