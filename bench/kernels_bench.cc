@@ -213,16 +213,25 @@ void BM_Attention(benchmark::State& state) {
   if (tokens == 1) ReportBytes(state, double(kv.size()) * 4, kv.size() * 4);
 }
 
-DecoderSkeleton& Skeleton() {
-  static const std::unique_ptr<kernels::Backend> backend = *kernels::NewCpuBackend({});
-  static DecoderSkeleton skeleton(*backend, kSmolLm135M, 512, 16, 2048);
-  return skeleton;
+// A 135M model of random weights, one for each mode that was asked for.
+struct SkeletonOfMode {
+  explicit SkeletonOfMode(kernels::CpuCompute compute)
+      : backend(*kernels::NewCpuBackend({.compute = compute})), skeleton(*backend, kSmolLm135M, 512, 32, 2048) {}
+  std::unique_ptr<kernels::Backend> backend;
+  DecoderSkeleton skeleton;
+};
+
+DecoderSkeleton& Skeleton(kernels::CpuCompute compute) {
+  static std::map<kernels::CpuCompute, std::unique_ptr<SkeletonOfMode>> known;
+  auto& mode = known[compute];
+  if (mode == nullptr) mode = std::make_unique<SkeletonOfMode>(compute);
+  return mode->skeleton;
 }
 
 // A decode step of a 135M model: tokens per second of all sequences together.
-void BM_Decode135M(benchmark::State& state) {
+void BM_Decode135M(benchmark::State& state, kernels::CpuCompute compute) {
   const int seqs = int(state.range(0)), context = int(state.range(1));
-  DecoderSkeleton& skeleton = Skeleton();
+  DecoderSkeleton& skeleton = Skeleton(compute);
   for (auto _ : state) skeleton.Step(seqs, 1, context);
   state.counters["tokens/s"] =
       benchmark::Counter(double(seqs) * double(state.iterations()), benchmark::Counter::kIsRate);
@@ -230,9 +239,9 @@ void BM_Decode135M(benchmark::State& state) {
 }
 
 // A prompt in chunks of at most 512 tokens. of_fma counts the layers' matrices and attention.
-void BM_Prefill135M(benchmark::State& state) {
+void BM_Prefill135M(benchmark::State& state, kernels::CpuCompute compute) {
   const int tokens = int(state.range(0));
-  DecoderSkeleton& skeleton = Skeleton();
+  DecoderSkeleton& skeleton = Skeleton(compute);
   for (auto _ : state) {
     for (int done = 0; done < tokens; done += 512) skeleton.Step(1, std::min(512, tokens - done), done);
   }
@@ -281,14 +290,26 @@ BENCHMARK(BM_Bf16Attention)
     ->Args({16, 256})
     ->Args({16, 1600});
 BENCHMARK(BM_Attention)->Name("Attention")->Args({1, 256})->Args({1, 1600})->Args({16, 256})->Args({16, 1600});
-BENCHMARK(BM_Decode135M)
-    ->Name("Decode135M")
-    ->Args({1, 128})
-    ->Args({1, 1600})
-    ->Args({8, 128})
-    ->Args({16, 128})
-    ->Unit(benchmark::kMillisecond);
-BENCHMARK(BM_Prefill135M)->Name("Prefill135M")->Arg(64)->Arg(512)->Arg(1600)->Unit(benchmark::kMillisecond);
+const int kModels = [] {
+  for (const auto& [name, compute] :
+       {std::pair("int8", kernels::CpuCompute::kInt8), std::pair("f32", kernels::CpuCompute::kF32)}) {
+    benchmark::RegisterBenchmark((std::string("Decode135M/") + name).c_str(),
+                                 [c = compute](benchmark::State& s) { BM_Decode135M(s, c); })
+        ->Args({1, 128})
+        ->Args({1, 256})
+        ->Args({1, 1600})
+        ->Args({8, 256})
+        ->Args({32, 256})
+        ->Unit(benchmark::kMillisecond);
+    benchmark::RegisterBenchmark((std::string("Prefill135M/") + name).c_str(),
+                                 [c = compute](benchmark::State& s) { BM_Prefill135M(s, c); })
+        ->Arg(64)
+        ->Arg(512)
+        ->Arg(1600)
+        ->Unit(benchmark::kMillisecond);
+  }
+  return 0;
+}();
 
 }  // namespace
 }  // namespace sluice::bench

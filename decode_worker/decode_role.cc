@@ -1,5 +1,6 @@
 #include "decode_worker/decode_role.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +36,7 @@ std::optional<v1::ErrorInfo> DecodeRole::Admit(uint64_t id, const v1::Reserve& r
     return MakeError(v1::INVALID_REQUEST, "prefill_incarnation: is missing; nobody would send the KV");
   }
   const int prompt_tokens = int(request.tokens.size());
+  request.headroom_tokens = std::max(reserve.headroom_tokens(), 0);
   request.awaiting_kv = awaits;
   if (awaits) request.prompt_logprobs = -1;  // who computes the prompt knows them; here its prefix hits count
   if (absl::Status added = engine_.Add(std::move(request)); !added.ok()) return worker::ErrorOfRefusedAdd(added);

@@ -9,7 +9,8 @@
 // Promises: nothing is decoded before the KV end is OK and says what was due (every block, the whole prompt, one first
 // token); the blocks of a lease are freed only after its KV end.
 //
-// `headroom_tokens` of a Reserve is not used: a lease holds the blocks of prompt + max_tokens until preemption exists.
+// A lease is promised the blocks of the prompt and of `headroom_tokens` (none given: of the whole answer). Who is
+// preempted for lack of more is computed again here, the prompt too.
 #pragma once
 
 #include <cstdint>

@@ -219,6 +219,14 @@ TEST_F(DecodeRoleTest, ComputesThePromptWhereAsked) {
   EXPECT_EQ(free(), total());
 }
 
+TEST_F(DecodeRoleTest, PromisesBlocksAsFarAsItIsAsked) {
+  v1::RouterMessage handed_over = HandedOver("a", 40, 90), whole = worker::Reserve("b", 40, 90);
+  for (v1::RouterMessage* message : {&handed_over, &whole}) {
+    message->mutable_reserve()->set_headroom_tokens(7);
+    EXPECT_EQ(engine_.RequestOf(Admit(*message)).headroom_tokens, 7);
+  }
+}
+
 // Or its own prefix hits would be given up for nothing.
 TEST_F(DecodeRoleTest, ThePromptsLogprobsComeFromWhoComputesThePrompt) {
   v1::RouterMessage handed_over = HandedOver("a", 40, 9), whole = worker::Reserve("b", 40, 9);

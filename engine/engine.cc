@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "engine/chunk_pace.h"
 #include "engine/model/decoder.h"
 #include "engine/runner/executor.h"
 #include "engine/speculation/row_cost.h"
@@ -16,6 +18,7 @@
 namespace sluice::engine {
 namespace {
 
+constexpr int kFirstChunkTokens = 64;   // beside decode rows, until steps were seen
 constexpr double kFirstRowCost = 0.3;  // until steps of several sizes were seen
 
 absl::Status CheckOptions(const EngineOptions& o, const ModelConfig& config) {
@@ -50,9 +53,13 @@ absl::StatusOr<int> NumBlocks(const EngineOptions& o, const kernels::KvLayout& l
   return int(blocks);
 }
 
+bool IsDecodeRow(const Chunk& c) {
+  return c.count == 1 && c.samples;
+}
+
 // Rows of prompts share their reading of the KV: a step with chunks says nothing of what a draft costs.
 bool OnlyDecodeRows(const StepPlan& plan) {
-  return std::all_of(plan.chunks.begin(), plan.chunks.end(), [](const Chunk& c) { return c.count == 1 && c.samples; });
+  return std::all_of(plan.chunks.begin(), plan.chunks.end(), IsDecodeRow);
 }
 
 }  // namespace
@@ -68,6 +75,7 @@ struct Engine::Impl {
   std::function<double()> seconds;
   bool drafts = false;
   RowCost row_cost{kFirstRowCost};
+  std::optional<ChunkPace> pace;  // where steps have a target
   uint64_t begun = 0, committed = 0;  // numbers of steps
   std::vector<SequenceProgress> progress;  // of the last step
   EngineStats counts;
@@ -83,7 +91,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, co
 
   auto impl = std::make_unique<Impl>();
   absl::StatusOr<std::unique_ptr<Decoder>> decoder =
-      Decoder::Create(file, backend, {scheduler.max_step_tokens, scheduler.max_step_seqs, max_logits, max_context});
+      Decoder::Create(file, backend, {scheduler.max_step_tokens, scheduler.max_step_seqs, max_logits, max_context},
+                      options.packed_folder);
   if (!decoder.ok()) return decoder.status();
   impl->decoder = *std::move(decoder);
 
@@ -105,6 +114,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, co
   impl->executor = std::make_unique<Executor>(impl->decoder.get(), impl->kv.get(), max_logits,
                                               options.draft_rule, options.seconds);
   impl->seconds = options.seconds;
+  if (options.step_target_seconds > 0 && options.seconds) impl->pace.emplace(options.step_target_seconds, kFirstChunkTokens);
   impl->drafts = options.new_drafter != nullptr && scheduler.max_drafts > 0;
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
@@ -172,6 +182,10 @@ std::unique_ptr<StepWork> Engine::Begin() {
     impl_->counts.draft_row_cost = impl_->row_cost.Share(std::max(scheduler.running(), 1));
     scheduler.set_draft_row_cost(impl_->counts.draft_row_cost);
   }
+  if (impl_->pace) {
+    impl_->counts.chunk_tokens_beside_decode = impl_->pace->Tokens(std::max(scheduler.running(), 1));
+    scheduler.set_chunk_tokens_beside_decode(impl_->counts.chunk_tokens_beside_decode);
+  }
   StepPlan plan = scheduler.Plan();
   std::unique_ptr<StepWork> step;
   if (!plan.empty()) {
@@ -195,6 +209,11 @@ std::vector<TokenOutput> Engine::Commit(std::unique_ptr<StepWork> step) {
   const double begin = impl_->Now();
   if (impl_->learns_row_cost() && OnlyDecodeRows(step->plan)) {
     impl_->row_cost.Report(int(step->inputs.tokens.size()), step->execute_seconds);
+  }
+  if (impl_->pace) {
+    int decode_rows = 0, chunk_tokens = 0;
+    for (const Chunk& c : step->plan.chunks) (IsDecodeRow(c) ? decode_rows : chunk_tokens) += c.count;
+    impl_->pace->Report(decode_rows, chunk_tokens, step->execute_seconds);
   }
   StepOutput out = engine::Commit(*step, *impl_->sequences);
   impl_->committed = step->number;

@@ -62,7 +62,7 @@ class RealBits : public testing::Test {
     if (*Env("SLUICE_TEST_MODEL") == '\0') return;
     auto file = OpenModel(Env("SLUICE_TEST_MODEL"));
     ASSERT_TRUE(file.ok()) << file.status();
-    auto backend = kernels::NewCpuBackend({.threads = 2});
+    auto backend = kernels::NewCpuBackend({.threads = 2, .compute = kernels::CpuCompute::kInt8});
     ASSERT_TRUE(backend.ok()) << backend.status();
     file_ = file->release();
     backend_ = backend->release();

@@ -67,6 +67,9 @@ class Scheduler {
   // For the drafters of the sequences that run.
   void set_draft_row_cost(double row_cost);
 
+  // Overrides max_chunk_tokens_beside_decode for the plans to come.
+  void set_chunk_tokens_beside_decode(int tokens) { limits_.max_chunk_tokens_beside_decode = tokens; }
+
   // Marks what it hands out as scheduled.
   StepPlan Plan();
 
@@ -98,7 +101,7 @@ class Scheduler {
   void Preempt(size_t index);  // in running_
   void Take(Chunk chunk, StepPlan& plan, Budget& budget);
 
-  const SchedulerLimits limits_;
+  SchedulerLimits limits_;
   KvBlocks* const kv_;
   List waiting_, running_;  // by rank
   uint64_t plans_ = 0;

@@ -17,6 +17,7 @@
 // is always f32 in meaning. Every buffer comment gives [rows][cols], row-major.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -207,6 +208,12 @@ class Context {
   virtual bool Replay(int padded_rows) = 0;  // false: nothing captured for that size
 };
 
+// Host memory for a packed matrix, aligned to 64 bytes; the backend's own where data is null.
+struct PackedMemory {
+  std::byte* data = nullptr;
+  bool filled = false;  // holds what the same backend packed from the same tensor before
+};
+
 // A device. Immutable after creation.
 class Backend {
  public:
@@ -220,8 +227,14 @@ class Backend {
   // must outlive the weight.
   virtual absl::StatusOr<std::unique_ptr<Weight>> PackTable(const HostTensor& tensor) const = 0;
 
-  // A matrix that rows are multiplied by: projections and the head. Likewise.
-  virtual absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor) const = 0;
+  // A matrix that rows are multiplied by: projections and the head. Likewise, but where it is copied it goes to
+  // `memory`, of PackedBytes(), if that is given: it must outlive the weight, and may be shared and read-only where it
+  // is filled already.
+  virtual absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor, PackedMemory memory) const = 0;
+  absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor) const { return PackLinear(tensor, {}); }
+
+  // What PackLinear writes for a matrix of that size; 0 where it copies nothing in host memory.
+  virtual size_t PackedBytes(int64_t rows, int64_t cols) const = 0;
 
   virtual absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks) const = 0;
   virtual absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const = 0;

@@ -25,7 +25,7 @@ void RouterCore::On(Submit& event) {
   const absl::Time deadline = event.deadline;
   const int priority = event.sequence.priority();
   std::string wire_id = absl::StrCat(event.request_id, "/", call);
-  auto request = std::make_unique<Request>(std::move(event), wire_id);
+  auto request = std::make_unique<Request>(std::move(event), wire_id, options_.headroom_tokens);
   absl::Status refused;
   if (shut_down_) {
     refused = absl::UnavailableError("router is shutting down");

@@ -32,6 +32,7 @@ namespace sluice::router {
 struct CoreOptions {
   RegistryOptions registry;
   int queue_limit = 1024;
+  int headroom_tokens = 0;  // of an answer, for which a worker promises blocks; 0: all of it
   uint64_t router_incarnation = 1;
   uint64_t seed = 1;     // of the ties
   bool explain = false;  // placement notes

@@ -10,6 +10,7 @@
 // prompt and answer, and answers to come.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -19,16 +20,19 @@
 
 namespace sluice::router {
 
-// What one request asks of a worker. Until preemption exists the blocks for the whole answer are held from the start.
+// What one request asks of a worker. By default its blocks are promised for the whole answer, so that nobody is
+// preempted; with `headroom` for that many tokens of it, and who later lacks blocks is computed again.
 struct Demand {
   int prompt_tokens = 0;  // to compute
   int answer_tokens = 0;  // of one choice, at most
   int choices = 1;
+  int headroom = 0;  // 0: the whole answer
 
   int64_t AllAnswerTokens() const { return int64_t(answer_tokens) * choices; }
   // Choices share the full blocks of the prompt. Who only computes the prompt has it once.
   int64_t Blocks(int block_size) const {
-    const int64_t one = (int64_t(prompt_tokens) + answer_tokens + block_size - 1) / block_size;
+    const int promised = headroom > 0 ? std::min(headroom, answer_tokens) : answer_tokens;
+    const int64_t one = (int64_t(prompt_tokens) + promised + block_size - 1) / block_size;
     return answer_tokens == 0 ? one : one + (choices - 1) * (one - prompt_tokens / block_size);
   }
 };

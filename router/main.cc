@@ -46,6 +46,7 @@ ServerOptions MakeServerOptions(const Options& options, const engine::ModelFile&
   server.core.router_incarnation = incarnation;
   server.core.seed = incarnation;
   server.core.queue_limit = options.queue_limit;
+  server.core.headroom_tokens = options.headroom_tokens;
   server.core.explain = options.log_level == "debug";
   server.core.version = SLUICE_VERSION;
   server.core.context_length = model.context_length;

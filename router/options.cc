@@ -32,6 +32,13 @@ std::unique_ptr<CLI::App> MakeParser(Options& options) {
                   "Requests that may wait; more are refused with RESOURCE_EXHAUSTED")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
+  app->add_option(
+         "--headroom-tokens", options.headroom_tokens,
+         "Tokens of an answer for which a worker promises KV blocks before it begins; 0: all of max_tokens, so "
+         "that nobody is ever preempted. With less, more requests run at once; one that then lacks blocks is "
+         "computed again, which changes its time and not its tokens")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
   app->add_option("--lease-ms", options.lease_ms,
                   "A worker without a heartbeat for so long is given up, and its requests fail with UNAVAILABLE")
       ->check(CLI::Range(100, 3600000))

@@ -15,6 +15,7 @@ struct Options {
   int grpc_port = 50051;
   std::string http_host;  // empty: host
   int http_port = 8000;   // -1: no HTTP
+  int headroom_tokens = 0;
   int queue_limit = 1024;
   int lease_ms = 10000;
   int heartbeat_ms = 1000;

@@ -179,6 +179,8 @@ TEST(LoadModelTest, ChoicesShareTheFullBlocksOfThePrompt) {
   EXPECT_EQ((Demand{40, 8, 4}).Blocks(16), 3 + 3) << "two full blocks of the prompt are shared";
   EXPECT_EQ((Demand{32, 16, 4}).Blocks(16), 3 + 3);
   EXPECT_EQ((Demand{40, 0, 4}).Blocks(16), 3) << "who only computes the prompt";
+  EXPECT_EQ((Demand{40, 800, 1, 8}).Blocks(16), 3) << "promised for 8 tokens of the answer";
+  EXPECT_EQ((Demand{40, 4, 1, 100}).Blocks(16), 3) << "never for more than the answer";
   WorkerLoad load(Info(100));
   load.Dispatched({"a", 1}, {40, 8, 4});
   EXPECT_EQ(load.blocks_free(), 94);

@@ -41,7 +41,8 @@ const char* StateName(RequestState state) {
   return "unknown";
 }
 
-Request::Request(Submit submit, std::string wire_id) : submit_(std::move(submit)), wire_id_(std::move(wire_id)) {
+Request::Request(Submit submit, std::string wire_id, int headroom_tokens)
+    : submit_(std::move(submit)), wire_id_(std::move(wire_id)), headroom_tokens_(headroom_tokens) {
   const size_t choices = size_t(std::max(1, submit_.sequence.sampling().n()));
   emitted_.resize(choices);
   held_.resize(choices);
@@ -50,7 +51,8 @@ Request::Request(Submit submit, std::string wire_id) : submit_(std::move(submit)
 }
 
 Demand Request::demand() const {
-  return {submit_.sequence.tokens_size(), submit_.sequence.sampling().max_tokens(), int(emitted_.size())};
+  return {submit_.sequence.tokens_size(), submit_.sequence.sampling().max_tokens(), int(emitted_.size()),
+          headroom_tokens_};
 }
 
 bool Request::Involves(uint64_t incarnation) const {
@@ -118,7 +120,8 @@ ToWorker Request::Dispatch(const Assignment& assignment, absl::Time now) {
   *reserve.mutable_key() = Key();
   *reserve.mutable_sequence() = submit_.sequence;
   reserve.set_compute_prompt(!split());
-  reserve.set_headroom_tokens(submit_.sequence.sampling().max_tokens());
+  const int whole = submit_.sequence.sampling().max_tokens();
+  reserve.set_headroom_tokens(headroom_tokens_ > 0 ? std::min(headroom_tokens_, whole) : whole);
   reserve.set_remaining_ms(RemainingMs(now));
   reserve.set_prefill_incarnation(prefill_.incarnation);
   return out;

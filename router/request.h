@@ -74,7 +74,8 @@ struct Transition {
 
 class Request {
  public:
-  Request(Submit submit, std::string wire_id);
+  // `headroom_tokens`: of an answer, for which blocks are promised in advance; 0: all of it.
+  Request(Submit submit, std::string wire_id, int headroom_tokens = 0);
 
   // ---- from the core ----
   void Queued(uint64_t arrival) { arrival_ = arrival; }
@@ -164,6 +165,7 @@ class Request {
 
   Submit submit_;
   std::string wire_id_;
+  int headroom_tokens_ = 0;
   RequestState state_ = RequestState::kQueued;
   uint64_t arrival_ = 0;
   int attempt_ = 0;

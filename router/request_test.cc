@@ -196,6 +196,17 @@ TEST(RequestTest, LifeOfARequest) {
   EXPECT_EQ(last.timeline[1].worker(), "both h:1");
 }
 
+TEST(RequestTest, BlocksAreAskedForAsMuchOfTheAnswerAsIsPromised) {
+  for (const auto& [headroom, asked] : {std::pair(0, 8), std::pair(3, 3), std::pair(100, 8)}) {
+    Submit submit{.call = 1, .request_id = "r", .sequence = {}, .received = kStart};
+    for (int i = 0; i < 5; ++i) submit.sequence.add_tokens(i);
+    submit.sequence.mutable_sampling()->set_max_tokens(8);
+    Request request(std::move(submit), "r/1", headroom);
+    EXPECT_EQ(request.demand().headroom, headroom);
+    EXPECT_EQ(request.Dispatch(kBoth, kStart).message.reserve().headroom_tokens(), asked);
+  }
+}
+
 TEST(RequestTest, TheRecordOfWhatWasSentIsTheTruth) {
   Request request = InState(RequestState::kDecoding);  // 0 and 1 are sent
   EXPECT_TRUE(request.OnTokens(kFirst, Tokens(0, {1, 2}), kStart).ignored);

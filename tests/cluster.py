@@ -148,7 +148,8 @@ class Cluster:
         """`flags`: in the place of those of its role."""
         binary = "sluice_prefill" if role == "prefill" else "sluice_decode"
         worker = Server([BUILD / binary, "--role", role, "--router", self.address, "--model", self.model, "--port",
-                         port, *self.worker_flags, *(self.flags_of[role] if flags is None else flags)], self._log(role))
+                         port, "--packed-cache",
+                         BUILD / "tests/packed", *self.worker_flags, *(self.flags_of[role] if flags is None else flags)], self._log(role))
         worker.role = role
         self.workers.append(worker)
         return worker.wait_ready() if wait else worker

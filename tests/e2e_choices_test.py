@@ -136,6 +136,21 @@ class ChoicesTest(unittest.TestCase):
             self.assertIn("sampling.n: 3 answers", caught.exception.details())
             self.assertEqual(len(cluster.client.generate("hi", n=2, max_tokens=4).all_choices()), 2)
 
+    def test_what_never_fits_the_pool_is_refused_at_once(self):
+        prompt = [5] * 20
+        for options in ({"workers": 1, "worker_flags": ["--kv-blocks", 12]},
+                        {"workers": 0, "prefill": 1, "decode": 1, "decode_flags": ["--kv-blocks", 12]}):
+            with Cluster(model=self.cluster.model, **options) as cluster:
+                # A choice has 5 blocks (80 tokens), one of which is shared: 1 + 4 n blocks.
+                for n, max_tokens, said in ((3, 60, "sampling.n: "), (1, 12 * BLOCK - 20 + 1, "sampling.max_tokens: ")):
+                    with self.assertRaises(grpc.RpcError) as caught:
+                        cluster.client.generate(prompt, timeout=10, n=n, max_tokens=max_tokens, ignore_eos=True)
+                    self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
+                    self.assertTrue(caught.exception.details().startswith(said), caught.exception.details())
+                for n, max_tokens in ((2, 60), (1, 12 * BLOCK - 20)):
+                    answer = cluster.client.generate(prompt, n=n, max_tokens=max_tokens, ignore_eos=True)
+                    self.assertEqual(len(answer.choice(n - 1).token_ids), max_tokens)
+
     # ---- the other fronts ----
 
     def post(self, **fields):

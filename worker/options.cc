@@ -1,6 +1,7 @@
 #include "worker/options.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <utility>
 
@@ -83,12 +84,23 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
       ->check(CLI::Range(0, 1 << 30));
   app.add_flag("--prefix-cache,!--no-prefix-cache", o.prefix_cache,
                "Keep the KV of finished requests for prompts that begin alike (the default), or don't");
+  CLI::Option* packed =
+      app.add_option("--packed-cache", o.packed_cache,
+                     "Folder where weights stay as they were packed, for the next start and for the other workers of "
+                     "this host, which share them in memory; default: $XDG_CACHE_HOME/sluice/packed")
+          ->type_name("FOLDER");
+  app.add_flag_callback("--no-packed-cache", [&o] { o.packed_cache.clear(); }, "Pack at every start, into own memory")
+      ->excludes(packed);
   app.add_option("--drafts", o.drafts,
                  "Most tokens of an answer that are guessed ahead from its own text and checked in one step; 0: none. It "
                  "never changes an answer, and pauses where it does not pay")
       ->check(CLI::Range(0, 64));
   app.add_option("--lease-ms", o.lease_ms, "How long a request outlives a silent router")
       ->check(CLI::Range(100, 3600000));
+  app.add_option("--step-target-ms", o.step_target_ms,
+                 "How long a step may take in which answers wait for their next token: prompts beside them are computed in "
+                 "pieces that fit; 0: they are not cut")
+      ->check(CLI::Range(0, 3600000));
   app.add_option("--stuck-after-ms", o.stuck_after_ms,
                  "How long one step may take before the worker counts as stuck: it then gets no new work")
       ->check(CLI::Range(100, 3600000));
@@ -102,6 +114,18 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
   app.add_option("--log-level", o.log_level, "Least severity that is logged")
       ->check(CLI::IsMember({"info", "warning", "error"}))
       ->type_name("LEVEL");
+}
+
+// Beside the model that deploy/setup fetches.
+std::string DefaultPackedCache() {
+  const auto env = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  if (const std::string cache = env("SLUICE_CACHE"); !cache.empty()) return cache + "/packed";
+  if (const std::string cache = env("XDG_CACHE_HOME"); !cache.empty()) return cache + "/sluice/packed";
+  if (const std::string home = env("HOME"); !home.empty()) return home + "/.cache/sluice/packed";
+  return "";
 }
 
 absl::Status CheckTogether(const WorkerOptions& o) {
@@ -126,6 +150,7 @@ absl::StatusOr<ParsedOptions> ParseOptions(const RoleDescription& role, int argc
   ParsedOptions parsed;
   WorkerOptions options;
   options.max_step_tokens = role.max_step_tokens;
+  options.packed_cache = DefaultPackedCache();
   std::string role_name = role.roles.front(), cpus;
   CLI::App app(role.summary, role.program);
   app.option_defaults()->always_capture_default();

@@ -82,8 +82,8 @@ absl::Status AddMlp(const ModelConfig& config, int index, Weights& weights, std:
 }  // namespace
 
 struct Decoder::Impl {
-  Impl(const ModelFile& file, const kernels::Backend& backend)
-      : config(file.config()), kv_dtype(backend.kv_dtype()), weights(&file, &backend) {}
+  Impl(const ModelFile& file, const kernels::Backend& backend, const std::string& packed_folder)
+      : config(file.config()), kv_dtype(backend.kv_dtype()), weights(&file, &backend, packed_folder) {}
 
   absl::Status Build(int max_context);
   absl::Status Allocate(const kernels::Backend& backend, const DecoderLimits& limits);
@@ -131,14 +131,16 @@ absl::Status Decoder::Impl::Allocate(const kernels::Backend& backend, const Deco
 }
 
 absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(const ModelFile& file, const kernels::Backend& backend,
-                                                         const DecoderLimits& limits) {
+                                                         const DecoderLimits& limits,
+                                                         const std::string& packed_folder) {
   if (limits.max_context < 1 || limits.max_step_tokens < 1 || limits.max_step_seqs < 1) {
     return absl::InvalidArgumentError(absl::StrCat("decoder limits must be positive: max_context ", limits.max_context,
                                                    ", max_step_tokens ", limits.max_step_tokens, ", max_step_seqs ",
                                                    limits.max_step_seqs));
   }
-  auto impl = std::make_unique<Impl>(file, backend);
+  auto impl = std::make_unique<Impl>(file, backend, packed_folder);
   SLUICE_RETURN_IF_ERROR(impl->Build(limits.max_context));
+  impl->weights.Finish();
   SLUICE_RETURN_IF_ERROR(impl->Allocate(backend, limits));
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }

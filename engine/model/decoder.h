@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,9 +22,10 @@ struct DecoderLimits {
 
 class Decoder {
  public:
-  // Packs all weights. `file` and `backend` must outlive the decoder (weights may be read in place).
+  // Packs all weights, kept in `packed_folder` if one is named (weights.h). `file` and `backend` must outlive the decoder (weights may be read in place).
   static absl::StatusOr<std::unique_ptr<Decoder>> Create(const ModelFile& file, const kernels::Backend& backend,
-                                                         const DecoderLimits& limits);
+                                                         const DecoderLimits& limits,
+                                                         const std::string& packed_folder = "");
   ~Decoder();
 
   // The layout of the KV pool that Forward expects.

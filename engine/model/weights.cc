@@ -3,8 +3,42 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 
 namespace sluice::engine {
+
+Weights::Weights(const ModelFile* file, const kernels::Backend* backend, const std::string& packed_folder)
+    : file_(file), backend_(backend) {
+  if (packed_folder.empty() || backend->PackedBytes(1, 1) == 0) return;
+  // The numerics id names the rounding and the layout of what is packed.
+  auto packed = PackedFile::Open(packed_folder, absl::StrCat(file->ContentHash().substr(0, 32), ".",
+                                                             std::string(backend->numerics_id())));
+  if (packed.ok()) {
+    packed_file_ = *std::move(packed);
+  } else {
+    LOG(WARNING) << "packed weights are not kept: " << packed.status().message();
+  }
+}
+
+Weights::~Weights() = default;
+
+void Weights::Finish() {
+  if (packed_file_ == nullptr || packed_file_->filled() || gave_up_) return;
+  if (const absl::Status status = packed_file_->Seal(); !status.ok()) {
+    LOG(WARNING) << "packed weights are not kept: " << status.message();
+  }
+}
+
+// Gives up on the file at its first error: what it gave before stays valid as long as it lives, which is why it is not
+// closed, only no longer asked.
+kernels::PackedMemory Weights::MemoryFor(const std::string& name, const kernels::HostTensor& tensor) {
+  if (packed_file_ == nullptr || gave_up_) return {};
+  auto region = packed_file_->Find(name, backend_->PackedBytes(tensor.rows, tensor.cols));
+  if (region.ok()) return {region->data, region->filled};
+  LOG(WARNING) << "packed weights are not kept: " << region.status().message();
+  gave_up_ = true;
+  return {};
+}
 
 absl::StatusOr<const kernels::Weight*> Weights::Table(const std::string& name) {
   return Find(name, Use::kTable);
@@ -34,7 +68,7 @@ absl::StatusOr<const kernels::Weight*> Weights::Make(const std::string& name, st
 absl::StatusOr<const kernels::Weight*> Weights::Pack(const std::string& name, Use use,
                                                           const kernels::HostTensor& tensor) {
   absl::StatusOr<std::unique_ptr<kernels::Weight>> weight =
-      use == Use::kTable ? backend_->PackTable(tensor) : backend_->PackLinear(tensor);
+      use == Use::kTable ? backend_->PackTable(tensor) : backend_->PackLinear(tensor, MemoryFor(name, tensor));
   if (!weight.ok()) {
     return absl::Status(weight.status().code(), absl::StrCat("tensor ", name, ": ", weight.status().message()));
   }

@@ -10,14 +10,18 @@
 
 #include "absl/status/statusor.h"
 #include "engine/files/model_file.h"
+#include "engine/files/packed_file.h"
 #include "kernels/backend.h"
 
 namespace sluice::engine {
 
 class Weights {
  public:
-  // `file` and `backend` must outlive the weights, which may be read in place.
-  Weights(const ModelFile* file, const kernels::Backend* backend) : file_(file), backend_(backend) {}
+  // `file` and `backend` must outlive the weights, which may be read in place. Where `packed_folder` is not empty, what
+  // the backend copies is kept there for later starts and other processes (files/packed_file.h); without room or leave
+  // to write it is packed into memory of our own, with a warning.
+  Weights(const ModelFile* file, const kernels::Backend* backend, const std::string& packed_folder);
+  ~Weights();
 
   // A tensor packed as the backend wants it for its use (kernels/backend.h); one may have both. NOT_FOUND naming it.
   absl::StatusOr<const kernels::Weight*> Table(const std::string& name);
@@ -25,6 +29,9 @@ class Weights {
 
   // Null when the file has none of that name.
   absl::StatusOr<const kernels::Weight*> OptionalTable(const std::string& name);
+
+  // All that will be asked for was: what was packed becomes visible to others.
+  void Finish();
 
   bool Has(const std::string& name) const { return file_->Find(name) != nullptr; }
 
@@ -34,10 +41,13 @@ class Weights {
  private:
   enum class Use { kTable, kLinear };
   absl::StatusOr<const kernels::Weight*> Find(const std::string& name, Use use);
+  kernels::PackedMemory MemoryFor(const std::string& name, const kernels::HostTensor& tensor);
   absl::StatusOr<const kernels::Weight*> Pack(const std::string& name, Use use, const kernels::HostTensor& tensor);
 
   const ModelFile* file_;
   const kernels::Backend* backend_;
+  std::unique_ptr<PackedFile> packed_file_;  // may be null
+  bool gave_up_ = false;
   std::map<std::string, std::vector<float>> made_;
   // Destroyed before what it may read in place.
   std::map<std::pair<std::string, Use>, std::unique_ptr<kernels::Weight>> packed_;

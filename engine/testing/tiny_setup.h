@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
@@ -22,6 +23,12 @@ struct TinySetup {
   std::unique_ptr<kernels::Backend> backend;
 };
 
+// SLUICE_TEST_COMPUTE=int8 runs a test in the workers' default mode instead of the reference.
+inline kernels::CpuCompute TestCompute() {
+  const char* name = std::getenv("SLUICE_TEST_COMPUTE");
+  return name != nullptr && std::string(name) == "int8" ? kernels::CpuCompute::kInt8 : kernels::CpuCompute::kF32;
+}
+
 // The file is unlinked at once: the mapping keeps it. Null members (and a failure) where something went wrong.
 inline TinySetup MakeTinySetup(const TinyModelSpec& spec, int threads = 1) {
   static int made = 0;
@@ -33,7 +40,7 @@ inline TinySetup MakeTinySetup(const TinyModelSpec& spec, int threads = 1) {
   unlink(path.c_str());
   EXPECT_TRUE(file.ok()) << file.status();
   if (file.ok()) setup.file = *std::move(file);
-  auto backend = kernels::NewCpuBackend({.threads = threads});
+  auto backend = kernels::NewCpuBackend({.threads = threads, .compute = TestCompute()});
   EXPECT_TRUE(backend.ok()) << backend.status();
   if (backend.ok()) setup.backend = *std::move(backend);
   return setup;

@@ -151,12 +151,16 @@ TinyWeights::TinyWeights(const TinyShape& s, int max_positions, uint32_t seed) :
 
 TinyModel::TinyModel(const Backend& backend, const TinyWeights& weights, std::vector<std::vector<int32_t>> tokens,
                      uint32_t block_seed)
-    : w_(weights), tokens_(std::move(tokens)), computed_(tokens_.size()), logits_(tokens_.size()) {
+    : w_(weights),
+      tokens_(std::move(tokens)),
+      computed_(tokens_.size()),
+      logits_(tokens_.size()),
+      draft_logits_(tokens_.size()) {
   const TinyShape& s = w_.shape;
   int rows = 0;
   for (size_t i = 0; i < tokens_.size(); ++i) {
-    rows += int(tokens_[i].size());
-    max_blocks_ = std::max(max_blocks_, BlocksFor(int64_t(tokens_[i].size()), s.block_size));
+    rows += int(tokens_[i].size()) + kMaxDrafts;
+    max_blocks_ = std::max(max_blocks_, BlocksFor(int64_t(tokens_[i].size()) + kMaxDrafts, s.block_size));
     logits_[i].resize(tokens_[i].size());
   }
   const int num_blocks = int(tokens_.size()) * max_blocks_ + 1;
@@ -171,8 +175,8 @@ TinyModel::TinyModel(const Backend& backend, const TinyWeights& weights, std::ve
   const auto table = [&](const Matrix& m) { return Take(backend.PackTable(m.tensor())); };
   const auto linear = [&](const Matrix& m) { return Take(backend.PackLinear(m.tensor())); };
   for (const TinyWeights::Layer& l : w_.layers) {
-    layers_.push_back({table(l.norm1), linear(l.wq), linear(l.wk), linear(l.wv), table(l.bq), table(l.bk),
-                       table(l.bv), linear(l.wo), table(l.norm2), linear(l.gate), linear(l.up), linear(l.down)});
+    layers_.push_back({table(l.norm1), linear(l.wq), linear(l.wk), linear(l.wv), table(l.bq), table(l.bk), table(l.bv),
+                       linear(l.wo), table(l.norm2), linear(l.gate), linear(l.up), linear(l.down)});
   }
   embedding_ = table(w_.embedding);
   head_ = linear(w_.embedding);
@@ -235,19 +239,30 @@ void TinyModel::RunLayers() {
 
 void TinyModel::Step(const std::vector<Piece>& pieces) {
   std::vector<int32_t> tokens, row_begin{0}, context_len, table, logit_rows;
-  std::vector<std::pair<int, int>> wanted;  // (sequence, position) of each logits row
+  std::vector<std::vector<float>*> wanted;  // where each row of logits goes
   for (const Piece& piece : pieces) {
     const auto seq = size_t(piece.seq);
     for (int i = 0; i < piece.count; ++i) {
-      if (!last_only_ || i + 1 == piece.count) {
-        wanted.emplace_back(piece.seq, computed_[seq]);
+      const int position = computed_[seq]++;
+      if (!wanted_ || wanted_(piece.seq, position)) {
+        wanted.push_back(&logits_[seq][size_t(position)]);
         logit_rows.push_back(int32_t(tokens.size()));
       }
-      tokens.push_back(tokens_[seq][size_t(computed_[seq]++)]);
+      tokens.push_back(tokens_[seq][size_t(position)]);
+    }
+    CHECK(piece.drafts.size() <= kMaxDrafts);
+    draft_logits_[seq].resize(piece.drafts.size());
+    for (size_t i = 0; i < piece.drafts.size(); ++i) {
+      wanted.push_back(&draft_logits_[seq][i]);
+      logit_rows.push_back(int32_t(tokens.size()));
+      tokens.push_back(piece.drafts[i]);
     }
     row_begin.push_back(int32_t(tokens.size()));
-    context_len.push_back(computed_[seq]);
+    context_len.push_back(computed_[seq] + int32_t(piece.drafts.size()));
     table.insert(table.end(), blocks_[seq].begin(), blocks_[seq].end());
+    if (unused_entry_)
+      std::fill(table.end() - max_blocks_ + BlocksFor(context_len.back(), w_.shape.block_size), table.end(),
+                *unused_entry_);
   }
   std::vector<float> logits(wanted.size() * size_t(w_.shape.vocab));
   context_->BeginStep({tokens, row_begin, context_len, table, max_blocks_, logit_rows}, kv_->layout());
@@ -259,30 +274,54 @@ void TinyModel::Step(const std::vector<Piece>& pieces) {
   CHECK(done.ok()) << done;
   for (size_t i = 0; i < wanted.size(); ++i) {
     const auto from = logits.begin() + int64_t(i) * w_.shape.vocab;
-    logits_[size_t(wanted[i].first)][size_t(wanted[i].second)].assign(from, from + w_.shape.vocab);
+    wanted[i]->assign(from, from + w_.shape.vocab);
   }
 }
 
 void TinyModel::RunAlone(int chunk) {
-  for (int seq = 0; seq < int(tokens_.size()); ++seq) {
+  for (int seq = 0; seq < num_seqs(); ++seq) {
     while (left(seq) > 0) Step({{seq, std::min(chunk, left(seq))}});
   }
 }
 
-void TinyModel::RunMixed(std::mt19937& rng) {
+void TinyModel::RunMixed(std::mt19937& rng, bool drafts) {
   for (;;) {
     std::vector<Piece> pieces;
-    for (int seq = 0; seq < int(tokens_.size()); ++seq) {
+    bool done = true;
+    for (int seq = 0; seq < num_seqs(); ++seq) {
+      done = done && left(seq) == 0;
       if (left(seq) == 0 || rng() % 4 == 0) continue;
       const int most = rng() % 2 == 0 ? 1 : left(seq);
-      pieces.push_back({seq, 1 + int(rng() % uint32_t(most))});
+      Piece& piece = pieces.emplace_back(Piece{seq, 1 + int(rng() % uint32_t(most))});
+      for (uint32_t n = drafts ? rng() % (kMaxDrafts + 1) : 0; n > 0; --n) {
+        piece.drafts.push_back(int32_t(rng() % uint32_t(w_.shape.vocab)));
+      }
     }
-    std::shuffle(pieces.begin(), pieces.end(), rng);
-    bool done = true;
-    for (int seq = 0; seq < int(tokens_.size()); ++seq) done = done && left(seq) == 0;
     if (done) return;
+    std::shuffle(pieces.begin(), pieces.end(), rng);
     if (!pieces.empty()) Step(pieces);
   }
+}
+
+void TinyModel::Share(int seq, int from, int num_blocks, int tokens) {
+  CHECK(computed_[size_t(seq)] == 0);
+  std::copy_n(blocks_[size_t(from)].begin(), num_blocks, blocks_[size_t(seq)].begin());
+  computed_[size_t(seq)] = tokens < 0 ? num_blocks * w_.shape.block_size : tokens;
+  CHECK(computed_[size_t(seq)] <= computed_[size_t(from)]);
+}
+
+std::vector<uint8_t> TinyModel::ReadFullBlocks(int seq, const std::function<void(void*, const void*, size_t)>& read) {
+  const KvLayout& layout = kv_->layout();
+  std::vector<uint8_t> all;
+  for (int i = 0; i < computed_[size_t(seq)] / layout.block_size; ++i) {
+    for (int layer = 0; layer < layout.num_layers; ++layer) {
+      const auto* data = static_cast<const uint8_t*>(kv_->layer_data(layer));
+      all.resize(all.size() + layout.block_bytes());
+      read(all.data() + all.size() - layout.block_bytes(),
+           data + layout.offset(blocks_[size_t(seq)][size_t(i)], 0, 0, 0), layout.block_bytes());
+    }
+  }
+  return all;
 }
 
 }  // namespace sluice::kernels::conformance

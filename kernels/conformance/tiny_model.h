@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -56,11 +58,14 @@ struct TinyWeights {
   float eps = 1e-5f;
 };
 
-// `count` tokens of sequence `seq`, the next ones it has not seen.
+// `count` tokens of sequence `seq`, the next ones it has not seen, and behind them rows of other tokens: these are
+// computed and stored as well, and then rolled back, as drafts that do not hold. At most kMaxDrafts.
 struct Piece {
   int seq;
   int count;
+  std::vector<int32_t> drafts = {};
 };
+inline constexpr int kMaxDrafts = 8;
 
 using Logits = std::vector<std::vector<float>>;  // [position][vocab]
 
@@ -75,31 +80,44 @@ class TinyModel {
 
   // Steps until every token is computed: `chunk` tokens of one sequence after another.
   void RunAlone(int chunk);
-  // Random pieces of random sequences.
-  void RunMixed(std::mt19937& rng);
+  // Random pieces of random sequences, and random drafts behind some of them.
+  void RunMixed(std::mt19937& rng, bool drafts);
 
+  // Sequence `seq` has computed nothing; it takes over the first blocks of `from` and what they hold, or the first
+  // `tokens` of that.
+  void Share(int seq, int from, int num_blocks, int tokens = -1);
+
+  int num_seqs() const { return int(tokens_.size()); }
+  int left(int seq) const { return int(tokens_[size_t(seq)].size()) - computed_[size_t(seq)]; }
   const Logits& logits(int seq) const { return logits_[size_t(seq)]; }
+  // Of the drafts of the sequence's last piece.
+  const Logits& draft_logits(int seq) const { return draft_logits_[size_t(seq)]; }
+  // The bytes of all blocks that the sequence has filled, [block][layer]. How they lie inside is the backend's
+  // business, and in a block that is not full so is what the unused slots hold.
+  std::vector<uint8_t> ReadFullBlocks(int seq, const std::function<void(void*, const void*, size_t)>& read);
   KvPool& kv() { return *kv_; }
   std::vector<int32_t>& blocks(int seq) { return blocks_[size_t(seq)]; }
 
-  // Takes the logits of the last row of each piece only; the others stay empty.
-  void set_last_only(bool on) { last_only_ = on; }
+  // Takes the logits of these rows only; those of the others stay empty. Drafts have theirs in any case.
+  void set_wanted(std::function<bool(int seq, int position)> wanted) { wanted_ = std::move(wanted); }
+  // Fills table entries past the context with this.
+  void set_unused_entries(int32_t value) { unused_entry_ = value; }
 
  private:
   struct Packed {
     std::unique_ptr<Weight> norm1, wq, wk, wv, bq, bk, bv, wo, norm2, gate, up, down;
   };
 
-  int left(int seq) const { return int(tokens_[size_t(seq)].size()) - computed_[size_t(seq)]; }
   void RunLayers();
 
   const TinyWeights& w_;
   std::vector<std::vector<int32_t>> tokens_;
   std::vector<std::vector<int32_t>> blocks_;  // [seq][max_blocks_]
   std::vector<int> computed_;
-  std::vector<Logits> logits_;
+  std::vector<Logits> logits_, draft_logits_;
   int max_blocks_ = 0;
-  bool last_only_ = false;
+  std::function<bool(int, int)> wanted_;
+  std::optional<int32_t> unused_entry_;
   std::vector<Packed> layers_;
   std::unique_ptr<Weight> embedding_, head_, final_norm_, rope_;
   std::unique_ptr<KvPool> kv_;

@@ -24,9 +24,10 @@ class F32Backend final : public Backend {
   absl::StatusOr<std::unique_ptr<Weight>> PackTable(const HostTensor& tensor) const override {
     return cpu::CpuWeight::Pack(tensor);
   }
-  absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor) const override {
+  absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor, PackedMemory) const override {
     return cpu::CpuWeight::Pack(tensor);
   }
+  size_t PackedBytes(int64_t, int64_t) const override { return 0; }
   absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks) const override {
     return cpu::CpuKvPool::Create(layout, num_blocks, KvDType::kF32);
   }

@@ -14,9 +14,9 @@
 
 namespace sluice::kernels {
 
-// kAuto takes the best the CPU has. The environment variable SLUICE_CPU_ISA (scalar, avx2, avx512) overrides kAuto, for
+// kAuto takes the best the CPU has. The environment variable SLUICE_CPU_ISA (scalar, avx2, avx512, amx) overrides kAuto, for
 // tests and for tools that cannot run AVX-512.
-enum class CpuIsa { kAuto, kScalar, kAvx2, kAvx512 };
+enum class CpuIsa { kAuto, kScalar, kAvx2, kAvx512, kAmx };
 
 enum class CpuCompute { kF32, kInt8 };
 
@@ -29,7 +29,7 @@ struct CpuOptions {
 // FAILED_PRECONDITION with one clear line when the CPU lacks AVX2, FMA or F16C, or the asked ISA.
 absl::StatusOr<std::unique_ptr<Backend>> NewCpuBackend(const CpuOptions& options);
 
-// The ISA a backend made with `options` would use: "scalar", "avx2" or "avx512".
+// The ISA a backend made with `options` would use: "scalar", "avx2", "avx512" or "amx".
 absl::StatusOr<CpuIsa> ResolveCpuIsa(CpuIsa asked);
 std::string_view Name(CpuIsa isa);
 

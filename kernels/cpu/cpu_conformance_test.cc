@@ -11,29 +11,33 @@ Variant Make(CpuCompute compute, CpuIsa isa, int threads) {
           [=] { return NewCpuBackend({.threads = threads, .compute = compute, .isa = isa}); }};
 }
 
-}  // namespace
-
-std::vector<Case> ConformanceCases() {
+std::vector<Subject> Subjects() {
   std::vector<CpuIsa> isas = {CpuIsa::kScalar, CpuIsa::kAvx2};
-  if (ResolveCpuIsa(CpuIsa::kAvx512).ok()) isas.push_back(CpuIsa::kAvx512);
-  std::vector<Case> cases;
+  for (const CpuIsa isa : {CpuIsa::kAvx512, CpuIsa::kAmx}) {
+    if (ResolveCpuIsa(isa).ok()) isas.push_back(isa);
+  }
+  std::vector<Subject> subjects;
   for (const CpuCompute compute : {CpuCompute::kF32, CpuCompute::kInt8}) {
     const bool int8 = compute == CpuCompute::kInt8;
     for (const CpuIsa isa : isas) {
-      Case c{.name = (int8 ? "int8_" : "f32_") + std::string(Name(isa)),
-             .variants = {Make(compute, isa, 1)},
-             .host_memory = true,
-             .rms_error = int8 ? 0.08 : 0};
+      Subject s{.name = (int8 ? "int8_" : "f32_") + std::string(Name(isa)),
+                .numerics_id = int8 ? "int8h.1" : "f32.1",
+                .variants = {Make(compute, isa, 1)},
+                .rms_error = int8 ? 0.08 : 0};
       if (isa == CpuIsa::kScalar) {
-        for (size_t i = 0; i < isas.size(); ++i) c.variants.push_back(Make(compute, isas[i], int(i) + 1));
+        for (size_t i = 0; i < isas.size(); ++i) s.variants.push_back(Make(compute, isas[i], int(i) + 1));
       } else {
-        c.variants.push_back(Make(compute, isa, 2));
-        c.variants.push_back(Make(compute, isa, 3));
+        s.variants.push_back(Make(compute, isa, 2));
+        s.variants.push_back(Make(compute, isa, 3));
       }
-      cases.push_back(std::move(c));
+      subjects.push_back(std::move(s));
     }
   }
-  return cases;
+  return subjects;
 }
+
+[[maybe_unused]] const bool registered = RegisterConformance(Subjects());
+
+}  // namespace
 
 }  // namespace sluice::kernels::conformance

@@ -12,6 +12,7 @@ namespace sluice::kernels::cpu {
 struct CpuFeatures {
   bool fma_avx2_f16c = false;  // with the operating system saving the registers
   bool avx512 = false;         // F, BW, VL, DQ and VNNI, likewise
+  bool amx = false;            // avx512, and tiles of int8 that the system lets this process use
 };
 CpuFeatures DetectCpu();
 

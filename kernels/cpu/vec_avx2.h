@@ -112,6 +112,13 @@ struct Simd {
     if constexpr (kDistance == 8) return {_mm256_add_ps(a.hi, a.lo), _mm256_sub_ps(a.lo, a.hi)};
     return {Butterfly8<kDistance>(a.lo), Butterfly8<kDistance>(a.hi)};
   }
+  static SLUICE_INLINE F FlipSigns(F a, uint32_t bits) {
+    const __m256i all = _mm256_set1_epi32(int(bits)), sign = _mm256_set1_epi32(int(0x80000000u));
+    const __m256i lo = _mm256_sllv_epi32(all, _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24));
+    const __m256i hi = _mm256_sllv_epi32(all, _mm256_setr_epi32(23, 22, 21, 20, 19, 18, 17, 16));
+    return {_mm256_xor_ps(a.lo, _mm256_castsi256_ps(_mm256_and_si256(lo, sign))),
+            _mm256_xor_ps(a.hi, _mm256_castsi256_ps(_mm256_and_si256(hi, sign)))};
+  }
   static SLUICE_INLINE F Abs(F a) {
     const __m256 sign = _mm256_set1_ps(-0.0f);
     return {_mm256_andnot_ps(sign, a.lo), _mm256_andnot_ps(sign, a.hi)};

@@ -86,7 +86,11 @@ struct Simd {
     if constexpr (kDistance == 4) swapped = _mm512_shuffle_f32x4(a, a, 0xB1);
     if constexpr (kDistance == 8) swapped = _mm512_shuffle_f32x4(a, a, 0x4E);
     constexpr int kMask = kDistance == 1 ? 0xAAAA : kDistance == 2 ? 0xCCCC : kDistance == 4 ? 0xF0F0 : 0xFF00;
-    return _mm512_mask_sub_ps(_mm512_add_ps(swapped, a), __mmask16(kMask), swapped, a);
+    const F sign = _mm512_mask_blend_ps(__mmask16(kMask), _mm512_set1_ps(1.0f), _mm512_set1_ps(-1.0f));
+    return _mm512_fmadd_ps(a, sign, swapped);  // the product is exact: one rounding, that of the sum
+  }
+  static SLUICE_INLINE F FlipSigns(F a, uint32_t bits) {
+    return _mm512_mask_xor_ps(a, __mmask16(bits), a, _mm512_set1_ps(-0.0f));
   }
   static SLUICE_INLINE F Abs(F a) { return _mm512_abs_ps(a); }
   static SLUICE_INLINE void StoreU8(uint8_t* p, F a) {

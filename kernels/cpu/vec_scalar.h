@@ -101,6 +101,12 @@ struct Simd {
     for (int i = 0; i < 16; ++i) r[i] = (i & kDistance) ? a[i ^ kDistance] - a[i] : a[i ^ kDistance] + a[i];
     return r;
   }
+  // Lane i changes its sign where bit i of `bits` is set.
+  static SLUICE_INLINE F FlipSigns(F a, uint32_t bits) {
+    SLUICE_UNROLL
+    for (int i = 0; i < 16; ++i) a[i] = (bits >> i) & 1 ? -a[i] : a[i];
+    return a;
+  }
   static SLUICE_INLINE F Abs(F a) {
     I bits;
     std::memcpy(&bits, &a, sizeof bits);

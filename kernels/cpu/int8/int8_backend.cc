@@ -19,10 +19,11 @@ class Int8Backend final : public Backend {
   absl::StatusOr<std::unique_ptr<Weight>> PackTable(const HostTensor& tensor) const override {
     return CpuWeight::Pack(tensor);
   }
-  absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor) const override {
-    ThreadPool pool(threads_);
-    return Int8Weight::Pack(tensor, kernels_.floats, kernels_.int8, pool);
+  absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor, PackedMemory memory) const override {
+    ThreadPool pool(memory.filled ? 1 : threads_);
+    return Int8Weight::Pack(tensor, memory, kernels_.floats, kernels_.int8, pool);
   }
+  size_t PackedBytes(int64_t rows, int64_t cols) const override { return Int8Weight::Bytes(rows, cols); }
   absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks) const override {
     return CpuKvPool::Create(layout, num_blocks, KvDType::kBF16);
   }

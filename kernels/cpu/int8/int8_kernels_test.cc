@@ -131,8 +131,8 @@ TEST_P(Int8KernelsTest, ProductsAreCloseToThoseOfFloatsAndHaveTheScalarBits) {
   for (const auto& [n, cols] : std::vector<std::pair<int, int>>{{16, 64}, {40, 576}, {100, 96}, {33, 1000}, {1, 48}}) {
     const Matrix w = RandomMatrix(DType::kF32, n, cols, rng);
     const HostTensor tensor{w.type, w.bytes.data(), n, cols};
-    auto packed = Int8Weight::Pack(tensor, KernelsFor(GetParam()), kernels(), pool);
-    auto scalar_packed = Int8Weight::Pack(tensor, kScalarKernels, kScalarInt8, pool);
+    auto packed = Int8Weight::Pack(tensor, {}, KernelsFor(GetParam()), kernels(), pool);
+    auto scalar_packed = Int8Weight::Pack(tensor, {}, kScalarKernels, kScalarInt8, pool);
     ASSERT_TRUE(packed.ok() && scalar_packed.ok());
     ASSERT_EQ(std::memcmp((*packed)->view().data, (*scalar_packed)->view().data,
                           size_t((*packed)->panels()) * kPanelRows * size_t(PadInt8(cols))), 0);
@@ -175,8 +175,8 @@ TEST_P(Int8KernelsTest, GatesAreTheProductOfTwoProducts) {
   ThreadPool pool(1);
   for (const auto& [n, cols] : std::vector<std::pair<int, int>>{{32, 64}, {80, 576}, {41, 96}}) {
     const Matrix g = RandomMatrix(DType::kF32, n, cols, rng), u = RandomMatrix(DType::kF32, n, cols, rng);
-    auto gate = Int8Weight::Pack({g.type, g.bytes.data(), n, cols}, KernelsFor(GetParam()), kernels(), pool);
-    auto up = Int8Weight::Pack({u.type, u.bytes.data(), n, cols}, KernelsFor(GetParam()), kernels(), pool);
+    auto gate = Int8Weight::Pack({g.type, g.bytes.data(), n, cols}, {}, KernelsFor(GetParam()), kernels(), pool);
+    auto up = Int8Weight::Pack({u.type, u.bytes.data(), n, cols}, {}, KernelsFor(GetParam()), kernels(), pool);
     ASSERT_TRUE(gate.ok() && up.ok());
     for (const int rows : {1, 4, 7}) {
       const Quantised q = QuantiseRows(kernels(), Normals(size_t(rows) * size_t(cols), rng), rows, cols);
@@ -194,7 +194,7 @@ TEST_P(Int8KernelsTest, GatesAreTheProductOfTwoProducts) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, Int8KernelsTest, testing::Values(CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512),
+INSTANTIATE_TEST_SUITE_P(Isas, Int8KernelsTest, testing::Values(CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAmx),
                          [](const auto& i) { return std::string(Name(i.param)); });
 
 }  // namespace

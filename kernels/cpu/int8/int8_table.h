@@ -63,5 +63,6 @@ struct Int8Table {
 extern const Int8Table kScalarInt8;
 extern const Int8Table kAvx2Int8;
 extern const Int8Table kAvx512Int8;
+extern const Int8Table kAmxInt8;
 
 }  // namespace sluice::kernels::cpu

@@ -20,10 +20,15 @@ constexpr int64_t PadInt8(int64_t k) {
 
 class Int8Weight final : public Weight {
  public:
-  // The tensor's bytes are not needed afterwards. INVALID_ARGUMENT for a tensor that holds nothing or broken blocks,
-  // RESOURCE_EXHAUSTED without memory.
-  static absl::StatusOr<std::unique_ptr<Int8Weight>> Pack(const HostTensor& tensor, const KernelTable& floats,
-                                                          const Int8Table& kernels, ThreadPool& pool);
+  // The tensor's bytes are not needed afterwards, nor at all where `memory` is filled. INVALID_ARGUMENT for a tensor that
+  // holds nothing or broken blocks, RESOURCE_EXHAUSTED without memory.
+  static absl::StatusOr<std::unique_ptr<Int8Weight>> Pack(const HostTensor& tensor, PackedMemory memory,
+                                                          const KernelTable& floats, const Int8Table& kernels,
+                                                          ThreadPool& pool);
+
+  // The layout of a packed matrix in memory: [panels][padded k / 4][16][4] bytes, then [panels * 16] scales, then
+  // [panels * 16] offsets.
+  static size_t Bytes(int64_t rows, int64_t cols);
 
   int64_t panels() const { return (rows() + kPanelRows - 1) / kPanelRows; }
   Int8Panels view() const;
@@ -34,9 +39,12 @@ class Int8Weight final : public Weight {
   void PackPanel(const HostTensor& tensor, const KernelTable& floats, const Int8Table& kernels,
                  const Rotation& rotation, int64_t panel, float* row, uint8_t* bytes);
 
-  HostMemory data_;               // [panels][padded k / 4][16][4]
-  std::vector<float> scales_;     // [panels * 16]
-  std::vector<int32_t> offsets_;  // [panels * 16]
+  int8_t* data() const { return reinterpret_cast<int8_t*>(memory_); }
+  float* scales() const { return reinterpret_cast<float*>(data() + panels() * kPanelRows * PadInt8(cols())); }
+  int32_t* offsets() const { return reinterpret_cast<int32_t*>(scales() + panels() * kPanelRows); }
+
+  HostMemory own_;              // empty where the memory was given
+  std::byte* memory_ = nullptr;
 };
 
 }  // namespace sluice::kernels::cpu

@@ -114,11 +114,27 @@ SLUICE_INLINE void RunStage(const RotationStage& stage, int64_t vectors, float* 
   }
 }
 
+// The signs of the vectors, again from the start after 256 of them: bits of a xorshift generator.
+struct RotationSigns {
+  static constexpr int kCount = 256;
+  uint16_t bits[kCount] = {};
+  constexpr RotationSigns() {
+    uint32_t state = 2463534242u;  // Marsaglia 2003
+    for (uint16_t& b : bits) {
+      state ^= state << 13;
+      state ^= state >> 17;
+      state ^= state << 5;
+      b = uint16_t(state >> 16);
+    }
+  }
+};
+inline constexpr RotationSigns kRotationSigns;
+
 // x: [rotation.vectors][16].
 template <class S>
 void Rotate(const Rotation& rotation, float* x) {
   for (int64_t v = 0; v < rotation.vectors; ++v) {
-    auto a = S::Load(x + v * 16);
+    auto a = S::FlipSigns(S::Load(x + v * 16), kRotationSigns.bits[v % RotationSigns::kCount]);
     a = S::template Butterfly<1>(a);
     a = S::template Butterfly<2>(a);
     a = S::template Butterfly<4>(a);
