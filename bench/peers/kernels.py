@@ -5,8 +5,9 @@
     bench/peers/kernels.py --rounds 5
 
 Each round runs ours, then theirs, and gives one ratio for each figure; the table has the medians and the spread over the
-rounds. Ours is build/engine_bench (greedy sampling included), theirs are llama-bench and llama-batched-bench (no sampling);
-where both of theirs measure a figure, the better one of the round counts.
+rounds. Ours is build/engine_bench (greedy sampling included), theirs are llama-bench and llama-batched-bench (no sampling).
+A process that others kept from the cores for more than --max-waited of its time runs again: spinning threads, of which
+both have some, collapse when one of them is off its core.
 """
 import argparse
 import json
@@ -18,16 +19,20 @@ import machine
 ROWS = ["prefill 512", "decode 1, context 0", "decode 1, context 256", "decode 8, context 256", "decode 32, context 256"]
 
 
+def run(args, command):
+    return machine.run(command, args.max_waited, args.tries)
+
+
 def ours(args):
-    out, how = machine.run([machine.program(args.build, "engine_bench"), args.model, "--threads", args.threads,
-                            "--compute", args.compute, "--repetitions", args.repetitions, "--json"])
+    out, how = run(args, [machine.program(args.build, "engine_bench"), args.model, "--threads", args.threads, "--compute",
+                          args.compute, "--repetitions", args.repetitions, "--json"])
     rates = json.loads(out)["tokens_per_second"][args.compute]
     return {row: rates[row]["median"] for row in ROWS}, how
 
 
 def bench(args):
-    out, how = machine.run([machine.program(args.peer, "llama-bench"), "-m", args.model, "-t", args.threads, "-p", 512,
-                            "-n", 64, "-d", "0,256", "-r", args.repetitions, "-fa", args.flash_attn, "-o", "json"])
+    out, how = run(args, [machine.program(args.peer, "llama-bench"), "-m", args.model, "-t", args.threads, "-p", 512, "-n", 64,
+                          "-d", "0,256", "-r", args.repetitions, "-fa", args.flash_attn, "-o", "json"])
     rates = {}
     for test in json.loads(out):
         row = {(512, 0, 0): ROWS[0], (0, 64, 0): ROWS[1], (0, 64, 256): ROWS[2]}.get(
@@ -37,22 +42,22 @@ def bench(args):
     return rates, how
 
 
-def batched_bench(args):
-    out, how = machine.run([machine.program(args.peer, "llama-batched-bench"), "-m", args.model, "-t", args.threads,
-                            "-c", 32 * (256 + 64), "-npp", 256, "-ntg", 64, "-npl", "1,8,32", "-fa", args.flash_attn,
-                            "--output-format", "jsonl"])
-    tests = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    return {f"decode {t['pl']}, context 256": t["speed_tg"] for t in tests}, how
+def batched_bench(args, batch):
+    out, how = run(args, [machine.program(args.peer, "llama-batched-bench"), "-m", args.model, "-t", args.threads, "-c",
+                          batch * (256 + 64), "-npp", 256, "-ntg", 64, "-npl", batch, "-fa", args.flash_attn,
+                          "--output-format", "jsonl"])
+    test = next(json.loads(line) for line in out.splitlines() if line.startswith("{"))
+    return {f"decode {batch}, context 256": test["speed_tg"]}, how
 
 
 def round_of(args):
     our_rates, our_process = ours(args)
-    bench_rates, bench_process = bench(args)
-    batched_rates, batched_process = batched_bench(args)
-    their_rates = {row: max(bench_rates.get(row, 0), batched_rates.get(row, 0)) for row in ROWS}
-    return {"ours": our_rates, "theirs": their_rates,
-            "processes": {"engine_bench": our_process, "llama-bench": bench_process,
-                          "llama-batched-bench": batched_process}}
+    their_rates, bench_process = bench(args)
+    processes = {"engine_bench": our_process, "llama-bench": bench_process}
+    for batch in (8, 32):
+        rates, processes[f"llama-batched-bench {batch}"] = batched_bench(args, batch)
+        their_rates.update(rates)
+    return {"ours": our_rates, "theirs": their_rates, "processes": processes}
 
 
 def spread(values, digits):
@@ -71,7 +76,8 @@ def summary(rounds):
 def markdown(result):
     load = result["load"]
     more = (f"{result['threads']} threads each, compute {result['compute']}, flash attention of llama.cpp "
-            f"{result['flash_attn']}; {len(result['rounds'])} rounds; load {load[0]:.1f}–{load[1]:.1f}")
+            f"{result['flash_attn']}; {len(result['rounds'])} rounds; load {load[0]:.1f}–{load[1]:.1f}, waiting for a core at "
+            f"most {100 * result['waited']:.1f} % of the time")
     lines = [machine.headline(result, more), "",
              "| tokens/s, median (least–most) | ours | llama.cpp | ratio of medians | ratio per round |",
              "|---|---|---|---|---|"]
@@ -88,10 +94,12 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--repetitions", type=int, default=3, help="of each figure in a round; their median counts")
     parser.add_argument("--compute", default="int8", help="our numerics")
-    parser.add_argument("--flash-attn", default="auto", choices=["auto", "on", "off"], help="of llama.cpp")
+    parser.add_argument("--max-waited", type=float, default=0.08, help="share of a process's time (default: %(default)s)")
+    parser.add_argument("--tries", type=int, default=5, help="of a process that had to wait")
+    parser.add_argument("--flash-attn", default="on", choices=["auto", "on", "off"], help="of llama.cpp")
     args = parser.parse_args()
-    if args.rounds < 1 or args.repetitions < 1 or args.threads < 1:
-        parser.error("--rounds, --repetitions and --threads are numbers from 1 on")
+    if args.rounds < 1 or args.repetitions < 1 or args.tries < 1 or args.threads < 1:
+        parser.error("--rounds, --repetitions, --tries and --threads are numbers from 1 on")
     result = {"facts": machine.facts(), "model": args.model.name, "threads": args.threads, "compute": args.compute,
               "flash_attn": args.flash_attn, "priority": machine.take_priority(),
               "peer_version": machine.peer_version(args.peer), "rounds": []}
@@ -99,6 +107,7 @@ def main():
         result["rounds"].append(round_of(args))
         loads = [p["load"] for r in result["rounds"] for p in r["processes"].values()]
         result["load"] = [min(loads), max(loads)]
+        result["waited"] = max(p["waited"] for r in result["rounds"] for p in r["processes"].values())
         result["table"] = summary(result["rounds"])
         machine.write(args.out, result, markdown(result))
         last = {row: round(figures["ratios"][-1], 2) for row, figures in result["table"].items()}

@@ -1,9 +1,11 @@
 """What the comparisons share: where things lie, the machine's facts, one process at a time with its share of the cores."""
+import atexit
 import json
 import os
 import pathlib
 import platform
 import subprocess
+import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -37,12 +39,15 @@ def program(folder, name):
 
 
 def take_priority():
-    """Moves this session to the front of the scheduler, where that is allowed; says what it got."""
+    """Moves this session to the front of the scheduler until the script ends, where that is allowed; says what it got."""
+    group = pathlib.Path("/proc/self/autogroup")
     try:
-        pathlib.Path("/proc/self/autogroup").write_text("-19", encoding="ascii")
-        return "session at nice -19"
+        before = group.read_text(encoding="ascii").split()[-1]
+        group.write_text("-19", encoding="ascii")
     except OSError:
         return "none"
+    atexit.register(group.write_text, before, encoding="ascii")
+    return "session at nice -19"
 
 
 def load():
@@ -90,17 +95,47 @@ def write(out, result, text):
     out.with_suffix(".md").write_text(text, encoding="utf-8")
 
 
-def run(command):
-    """Standard output of a process, and how it fared: wall and processor seconds, the load when it began."""
-    before, began = load(), time.monotonic()
+def waited(pid):
+    """Of each thread: nanoseconds on a core, and nanoseconds that it could have run but had none."""
+    times = {}
+    for path in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        try:
+            on_core, without, _ = path.read_text(encoding="ascii").split()
+        except (OSError, ValueError):  # it has ended
+            continue
+        times[path.parent.name] = (int(on_core), int(without))
+    return times
+
+
+def run_once(command):
+    before, began, times = load(), time.monotonic(), {}
     with subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True) as process:
-        cpu_before = os.times()
-        out, err = process.communicate()
-        cpu = os.times()
-    wall = time.monotonic() - began
+        while True:
+            times.update(waited(process.pid))
+            try:
+                out, err = process.communicate(timeout=0.1)
+                break
+            except subprocess.TimeoutExpired:
+                pass
     if process.returncode != 0:
         last = "\n".join(err.strip().splitlines()[-5:])
         raise Failed(f"{' '.join(map(str, command))}\nended with {process.returncode}:\n{last}")
-    spent = cpu.children_user + cpu.children_system - cpu_before.children_user - cpu_before.children_system
-    return out, {"wall_s": round(wall, 2), "cpu_s": round(spent, 2), "load": before}
+    on_core, without = (sum(values) / 1e9 for values in zip(*times.values())) if times else (0.0, 0.0)
+    return out, {"wall_s": round(time.monotonic() - began, 2), "load": before,
+                 "waited": round(without / max(on_core + without, 1e-9), 4)}
+
+
+def run(command, max_waited, tries):
+    """Standard output of a process, and how it fared. `waited` is the share of its threads' time in which others had its
+    cores: where that is too much it runs again, up to `tries` times in all, and the calmest counts."""
+    best = None
+    for tried in range(1, tries + 1):
+        out, how = run_once(command)
+        print(f"  {pathlib.Path(command[0]).name}: {how}", file=sys.stderr, flush=True)
+        if best is None or how["waited"] < best[1]["waited"]:
+            best = (out, how)
+        best[1]["tries"] = tried
+        if how["waited"] <= max_waited:
+            break
+    return best
