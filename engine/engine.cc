@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "engine/chunk_pace.h"
+#include "engine/layer_groups.h"
 #include "engine/model/decoder.h"
 #include "engine/runner/executor.h"
 #include "engine/speculation/row_cost.h"
@@ -85,6 +86,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, co
                                                        const EngineOptions& options) {
   const ModelConfig& config = file.config();
   if (absl::Status status = CheckOptions(options, config); !status.ok()) return status;
+  if (absl::Status status = CheckSupported(LayerGroupsOf(config)); !status.ok()) return status;
   const int max_context = options.max_context > 0 ? options.max_context : config.context_length;
   const SchedulerLimits& scheduler = options.scheduler;
   const int max_logits = std::max(scheduler.max_step_logits, scheduler.max_step_seqs);

@@ -37,7 +37,7 @@ class SeededTest(unittest.TestCase):
         print(f"seed {SEED}", flush=True)
         cls.rng = random.Random(SEED)
         cls.asked = requests(cls.rng)
-        cls.cluster = cls.enter(workers=1)
+        cls.cluster = cls.enter(workers=1, worker_flags=["--drafts", 0])
         cls.alone = [facts(cls.cluster.client.generate(prompt, **fields)) for _, prompt, fields in cls.asked]
 
     @classmethod
@@ -93,7 +93,7 @@ class SeededTest(unittest.TestCase):
 
     def test_preempted(self):
         """Answers of ten blocks each begin in a pool of twenty-four, where each was promised those of its prompt."""
-        cluster = self.enter(workers=1, router_flags=["--headroom-tokens", 1], worker_flags=["--kv-blocks", 24])
+        cluster = self.enter(workers=1, router_flags=["--headroom-tokens", 1], worker_flags=["--kv-blocks", 24, "--drafts", 0])
         total = cluster.blocks_free()
         for copies in (2, 3):
             self.check_all_at_once(cluster, copies)
@@ -119,13 +119,13 @@ class SeededTest(unittest.TestCase):
 
     def test_preempted_with_prefill_and_decode_apart(self):
         cluster = self.enter(workers=0, prefill=1, decode=1, router_flags=["--headroom-tokens", 1],
-                             decode_flags=["--kv-blocks", 24])
+                             decode_flags=["--kv-blocks", 24, "--drafts", 0])
         for copies in (2, 3):
             self.check_all_at_once(cluster, copies)
         self.assertGreater(self.counters(cluster, "decode")["preemptions"], 0)
 
     def test_nobody_is_preempted_where_whole_answers_are_promised(self):
-        cluster = self.enter(workers=1, worker_flags=["--kv-blocks", 24])
+        cluster = self.enter(workers=1, worker_flags=["--kv-blocks", 24, "--drafts", 0])
         self.check_all_at_once(cluster, 3)
         self.assertEqual(self.counters(cluster, "both")["preemptions"], 0)
 

@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <vector>
 
+#include "engine/layer_groups.h"
 #include "kvtransfer/fingerprint.h"
 #include "worker/host_id.h"
 #include "worker/version.h"
@@ -22,7 +24,8 @@ v1::Fingerprint FingerprintOf(const engine::ModelFile& file, const kernels::Back
   fingerprint.set_protocol_version(kvtransfer::kTransferProtocolVersion);
   v1::LayerGroup* group = fingerprint.add_layer_groups();
   group->set_kind(v1::LayerGroup::FULL);
-  for (int layer = 0; layer < layout.num_layers; ++layer) group->add_layers(layer);
+  const std::vector<engine::LayerGroup> groups = engine::LayerGroupsOf(file.config());
+  for (const int layer : groups.front().layers) group->add_layers(layer);
   group->set_kv_heads(layout.num_kv_heads);
   group->set_head_dim(layout.head_dim);
   group->set_block_bytes(static_cast<int64_t>(layout.block_bytes()));

@@ -265,6 +265,7 @@ absl::StatusOr<nlohmann::json> MeasureRows(const Setup& setup, int repetitions) 
 }
 
 struct Flags {
+  std::string compute = "int8";
   std::string model, json;
   int threads = 2, repetitions = 5;
   double row_cost = -1;
@@ -276,7 +277,8 @@ absl::Status Compare(const Setup& setup, const Flags& flags, nlohmann::json& out
   PromptLookupOptions options;
   if (!learns) options.row_cost = flags.row_cost;
   auto plain = NewEngine(setup, {});
-  auto lookup = NewEngine(setup, [&] { return std::make_unique<PromptLookupDrafter>(options); }, learns);
+  auto lookup = NewEngine(
+      setup, [&] { return std::make_unique<PromptLookupDrafter>(options); }, learns);
   if (!plain.ok()) return plain.status();
   if (!lookup.ok()) return lookup.status();
   Runner runners[] = {Runner(plain->get()), Runner(lookup->get())};
@@ -335,7 +337,9 @@ absl::Status RunAll(const Flags& flags) {
   auto file = OpenModel(flags.model);
   if (!file.ok()) return file.status();
   setup.file = *std::move(file);
-  auto backend = kernels::NewCpuBackend({.threads = flags.threads});
+  auto backend = kernels::NewCpuBackend(
+      {.threads = flags.threads,
+       .compute = flags.compute == "f32" ? kernels::CpuCompute::kF32 : kernels::CpuCompute::kInt8});
   if (!backend.ok()) return backend.status();
   setup.backend = *std::move(backend);
   auto tokenizer = Tokenizer::Create(setup.file->tokenizer());
@@ -364,6 +368,7 @@ int main(int argc, char** argv) {
   CLI::App app("Prompt lookup against steps without drafts");
   sluice::engine::Flags flags;
   app.add_option("model", flags.model, "GGUF file")->required();
+  app.add_option("--compute", flags.compute, "Arithmetic")->check(CLI::IsMember({"int8", "f32"}));
   app.add_option("--threads", flags.threads, "Compute threads")->check(CLI::Range(1, 1024));
   std::string clock = "wall";
   app.add_option("--clock", clock, "wall, or cpu: processor time, for one thread")
