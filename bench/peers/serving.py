@@ -5,10 +5,11 @@
     bench/peers/serving.py goodput --tune 4:2:2048,8:2:2048,8:2:256,16:2:256
     bench/peers/serving.py gaps --peer-settings 8:2:256
 
-goodput: the highest Poisson rate at which at least 90 % of the requests have their first token within 1 s of their scheduled
-arrival and need at most 50 ms per token after it in the mean; a failed request is a miss. Prompts of 256±128 tokens, answers
-of 64±32, uniform. A search with short runs finds the rate, long runs (--requests) decide. llama-server runs at the best of
-the settings SLOTS:THREADS:BATCH that --tune lists, which the same search finds.
+goodput: the highest Poisson rate at which at least 90 % of the requests have their first token within --ttft of their
+scheduled arrival and need at most --tpot per token after it in the mean; a failed request is a miss. Prompts of 256±128
+tokens, answers of 64±32, uniform. First requests come one by one: a server that misses even so has no goodput. Then a
+search with short runs finds the rate, and long runs (--requests) decide. llama-server runs at the best of the settings
+SLOTS:THREADS:BATCH that --tune lists, which the same search finds.
 
 gaps: the time between tokens of four running streams while a prompt of 1,500 tokens arrives every few seconds.
 
@@ -23,6 +24,7 @@ import random
 import statistics
 import sys
 import time
+from dataclasses import dataclass
 
 import machine
 import openai_client
@@ -30,7 +32,8 @@ import servers
 
 SHAPES = {"split": [], "both": ["--both", "1"]}
 SAMPLING = {"temperature": 1.0, "top_k": 40, "top_p": 1.0, "min_p": 0.0}
-TTFT_LIMIT, TPOT_LIMIT, SHARE = 1.0, 0.050, 0.90
+SHARE = 0.90  # of the requests
+ALONE = 20  # requests, one after the other
 GIVE_UP = 60.0  # seconds a request may take
 
 
@@ -47,8 +50,13 @@ def quantile(values, q):
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else float("inf")
 
 
-def is_good(answer):
-    return not answer.error and answer.ttft <= TTFT_LIMIT and answer.tpot <= TPOT_LIMIT
+@dataclass(frozen=True)
+class Limits:
+    ttft: float
+    tpot: float
+
+    def hold(self, answer):
+        return not answer.error and answer.ttft <= self.ttft and answer.tpot <= self.tpot
 
 
 async def ask(port, prompt, max_tokens, scheduled, seed):
@@ -59,13 +67,13 @@ async def ask(port, prompt, max_tokens, scheduled, seed):
         return openai_client.Answer(scheduled, error=f"no answer within {GIVE_UP:.0f} s")
 
 
-async def poisson_run(port, rate, count, seed):
+async def poisson_run(port, rate, count, seed, limits):
     """Stops early once too many have missed for the rate to count."""
     rng = random.Random(seed)
     began, pending, answers, at = time.monotonic() + 0.1, set(), [], 0.0
 
     def missed_too_many():
-        return sum(not is_good(a) for a in answers) > (1 - SHARE) * count
+        return sum(not limits.hold(a) for a in answers) > (1 - SHARE) * count
 
     def collect(task):
         pending.discard(task)
@@ -85,18 +93,18 @@ async def poisson_run(port, rate, count, seed):
     for task in list(pending):
         task.cancel()
     await asyncio.gather(*pending, return_exceptions=True)
-    return verdict(answers, rate, count, stopped_early, time.monotonic() - began)
+    return verdict(answers, limits, rate, count, stopped_early, time.monotonic() - began)
 
 
-def verdict(answers, rate, count, stopped_early, seconds):
+def verdict(answers, limits, rate, count, stopped_early, seconds):
     done = [a for a in answers if not a.error]
-    good = sum(map(is_good, answers))
+    good = sum(map(limits.hold, answers))
     gaps = [g for a in done for g in a.gaps]
     return {
-        "rate": round(rate, 3), "requests": count, "answered": len(done), "good": good, "stopped_early": stopped_early,
+        "rate": rate and round(rate, 3), "requests": count, "answered": len(done), "good": good, "stopped_early": stopped_early,
         "passes": not stopped_early and good >= SHARE * count, "seconds": round(seconds, 1), "load": machine.load(),
         "errors": sorted({a.error[:80] for a in answers if a.error}),
-        "missed_ttft": sum(a.ttft > TTFT_LIMIT for a in done), "missed_tpot": sum(a.tpot > TPOT_LIMIT for a in done),
+        "missed_ttft": sum(a.ttft > limits.ttft for a in done), "missed_tpot": sum(a.tpot > limits.tpot for a in done),
         "ttft_ms": {q: round(1000 * quantile([a.ttft for a in done], float(q)), 1) for q in ("0.5", "0.9", "0.99")},
         "tpot_ms": {q: round(1000 * quantile([a.tpot for a in done], float(q)), 2) for q in ("0.5", "0.9", "0.99")},
         "gap_ms": {q: round(1000 * quantile(gaps, float(q)), 2) for q in ("0.5", "0.99", "1.0")},
@@ -104,27 +112,42 @@ def verdict(answers, rate, count, stopped_early, seconds):
     }
 
 
+async def alone_run(port, count, seed, limits):
+    """One request at a time: what the server manages without a queue."""
+    rng, answers, began = random.Random(seed), [], time.monotonic()
+    for _ in range(count):
+        answers.append(await ask(port, prompt_of(rng, rng.randint(128, 384)), rng.randint(32, 96), time.monotonic(),
+                                 rng.getrandbits(31)))
+    return verdict(answers, limits, None, count, False, time.monotonic() - began)
+
+
 class Search:
     """Runs on one server; every run has prompts of its own."""
 
     def __init__(self, server, args):
         self.server, self.args, self.runs = server, args, []
+        self.limits = Limits(args.ttft, args.tpot)
 
     def passes(self, rate, count):
+        """Without a rate: one request at a time."""
         seed = f"{self.args.seed} {self.server.name} {len(self.runs)}"
-        run = asyncio.run(poisson_run(self.server.port, rate, count, seed))
+        run = asyncio.run(poisson_run(self.server.port, rate, count, seed, self.limits) if rate else
+                          alone_run(self.server.port, count, seed, self.limits))
         self.runs.append(run)
-        say(f"  {self.server.name}: {rate:.2f}/s, n={count}: {'good' if run['passes'] else 'too fast'} "
+        say(f"  {self.server.name}: {f'{rate:.2f}/s' if rate else 'one by one'}, n={count}: "
+            f"{'passes' if run['passes'] else 'does not pass'} "
             f"({run['good']} good of {run['answered']} answered, TTFT p90 {run['ttft_ms']['0.9']:.0f} ms, "
             f"TPOT p90 {run['tpot_ms']['0.9']:.1f} ms, load {run['load']})" + "".join(f" {e}" for e in run["errors"]))
         time.sleep(1)  # what was cancelled ends
         return run["passes"]
 
     def rough(self, start):
-        """The highest rate that short runs pass, within 12 %; 0 if even a very low one does not."""
+        """The highest rate that short runs pass, within 12 %; 0 if even --least does not, or requests that come one by one."""
+        if not self.passes(None, ALONE):
+            return 0.0
         good, bad, rate = 0.0, None, start
         while bad is None or good == 0.0 or bad / good > 1.12:
-            if rate < 0.02 or rate > 1000:
+            if rate < self.args.least or rate > 1000:
                 break
             if self.passes(rate, self.args.short):
                 good = rate
@@ -135,12 +158,15 @@ class Search:
         return good
 
     def sure(self, start):
-        """The highest rate that a long run passes, near `start`; steps of 6 %."""
+        """The highest rate that a long run passes, near `start`, in steps of 6 %; at a start of 0 only what is alone."""
+        if start == 0.0:
+            self.passes(None, ALONE)
+            return 0.0
         rate, best = start, 0.0
         for _ in range(8):
             if self.passes(rate, self.args.requests):
                 best, rate = rate, rate * 1.06
-            elif best or rate < 0.02:
+            elif best or rate < self.args.least:
                 break
             else:
                 rate /= 1.06
@@ -181,7 +207,7 @@ def goodput(args, result):
     start, tuned = args.start, {}
     for setting in args.tune.split(","):
         tuned[setting] = on(servers.parse_peer(args, setting, args.context), args, rough_work(args, start))
-        start = max(tuned[setting]["rough"], 0.1)
+        start = tuned[setting]["rough"] or args.start
     best = max(tuned, key=lambda s: tuned[s]["rough"])
     say(f"llama-server is best at {best}: {tuned[best]['rough']:.2f}/s")
     rough = {name: on(servers.Sluice(args, SHAPES[name]), args, rough_work(args, args.start)) for name in args.shapes}
@@ -190,13 +216,15 @@ def goodput(args, result):
                                            sure_work(args, tuned[best]["rough"]))
     for name in args.shapes:
         result["servers"][name] = on(servers.Sluice(args, SHAPES[name]), args, sure_work(args, rough[name]["rough"]))
-    lines = ["| server | goodput, requests/s | against llama-server | TTFT p50 / p90 / p99, ms | TPOT p50 / p90 / p99, ms | "
+    lines = [f"TTFT ≤ {args.ttft:g} s, TPOT ≤ {1000 * args.tpot:g} ms.", "",
+             "| server | goodput, requests/s | against llama-server | TTFT p50 / p90 / p99, ms | TPOT p50 / p90 / p99, ms | "
              "gap p99 / largest, ms | good of n | ready after, s | RSS, MiB |", "|---|---|---|---|---|---|---|---|---|"]
     theirs = result["servers"]["llama-server"]["goodput"]
     for server in result["servers"].values():
         run = server["best"] or server["runs"][-1]
+        ratio = f"{server['goodput'] / theirs:.2f}" if theirs else "–"
         lines.append(
-            f"| {server['name']} | {server['goodput']:.2f} | {server['goodput'] / theirs if theirs else float('inf'):.2f} | "
+            f"| {server['name']} | {server['goodput']:.2f} | {ratio} | "
             f"{' / '.join(f'{v:.0f}' for v in run['ttft_ms'].values())} | "
             f"{' / '.join(f'{v:.1f}' for v in run['tpot_ms'].values())} | "
             f"{run['gap_ms']['0.99']:.0f} / {run['gap_ms']['1.0']:.0f} | {run['good']} of {run['requests']} | "
@@ -259,6 +287,9 @@ def main():
     parser.add_argument("--seed", default="1")
     parser.add_argument("--context", type=int, default=0, help="tokens of a llama-server slot; 0: 512, for gaps 2048")
     parser.add_argument("--tune", default="4:2:2048,8:2:2048,8:2:256,16:2:256", help="llama-server's settings to try")
+    parser.add_argument("--ttft", type=float, default=1.0, help="limit in seconds")
+    parser.add_argument("--tpot", type=float, default=0.05, help="limit in seconds")
+    parser.add_argument("--least", type=float, default=0.1, help="rates below count as none")
     parser.add_argument("--start", type=float, default=1.0, help="first rate of the search, requests/s")
     parser.add_argument("--short", type=int, default=50, help="requests of a run of the search")
     parser.add_argument("--requests", type=int, default=200, help="requests of the deciding runs")
