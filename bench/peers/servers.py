@@ -24,6 +24,7 @@ def favour(pid):
     """A server has a session of its own, so it needs the client's priority once more."""
     try:
         pathlib.Path(f"/proc/{pid}/autogroup").write_text("-19", encoding="ascii")
+        machine.Rivals.ours.add(machine.Rivals.group(pid)[0])
     except OSError:
         pass
 
