@@ -99,7 +99,7 @@ void AloneInAnyChunks(const Subject& subject) {
     const TinyWeights weights(shape, 150, kSeed);
     const Expected expected = DecodeAlone(subject, backends.first(), weights, BorderTokens(shape.vocab));
     for (const int chunk : {1000, 64, 33, 16, 7, 2}) {
-      TinyModel model(backends.next(), weights, expected.tokens, 2);
+      TinyModel model(backends.first(), weights, expected.tokens, 2);
       model.RunAlone(chunk);
       if (!ExpectSame(subject, expected, model, absl::StrCat("chunks of ", chunk))) return;
     }

@@ -17,7 +17,7 @@ void AnyOrder(const Subject& subject) {
     const TinyWeights weights(shape, 150, kSeed);
     const Expected expected = DecodeAlone(subject, backends.first(), weights, BorderTokens(shape.vocab));
     for (const int order : {0, 1, 2, 3}) {
-      TinyModel model(backends.next(), weights, expected.tokens, uint32_t(30 + order));
+      TinyModel model(backends.first(), weights, expected.tokens, uint32_t(30 + order));
       for (int seq = 0; seq < model.num_seqs() && order < 2; ++seq) {
         std::sort(model.blocks(seq).begin(), model.blocks(seq).end());
         if (order == 1) std::reverse(model.blocks(seq).begin(), model.blocks(seq).end());
@@ -50,7 +50,7 @@ void UnusedSlotsDoNotMatter(const Subject& subject) {
     shape.block_size = block_size;
     const TinyWeights weights(shape, 150, kSeed);
     const Expected expected = DecodeAlone(subject, backends.first(), weights, BorderTokens(shape.vocab));
-    TinyModel model(backends.next(), weights, expected.tokens, 1);
+    TinyModel model(backends.first(), weights, expected.tokens, 1);
     const size_t bytes = size_t(model.kv().num_blocks()) * model.kv().layout().block_bytes();
     const std::vector<uint8_t> nan(bytes, 0xff);  // all bits set: NaN in every float type
     for (int layer = 0; layer < shape.layers; ++layer) {

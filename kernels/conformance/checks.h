@@ -31,7 +31,8 @@ std::vector<Check> AllChecks();
 
 inline constexpr uint32_t kSeed = 20240607;
 
-// The subject's variants, made once, handed out in turn, so that a check meets all of them.
+// The subject's variants, made once. Steps of many rows take them in turn, so that all are met; checks of many small
+// steps stay with the first, since threads that wait for each other at every phase are slow on a busy machine.
 class Backends {
  public:
   explicit Backends(const Subject& subject);

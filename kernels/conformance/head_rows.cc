@@ -24,7 +24,7 @@ void OfAnyRows(const Subject& subject) {
   };
   for (const Choice& choice : choices) {
     std::mt19937 rng(kSeed);
-    TinyModel alone(backends.next(), weights, expected.tokens, 1), mixed(backends.next(), weights, expected.tokens, 2);
+    TinyModel alone(backends.first(), weights, expected.tokens, 1), mixed(backends.next(), weights, expected.tokens, 2);
     alone.set_wanted(choice.wanted);
     mixed.set_wanted(choice.wanted);
     alone.RunAlone(20);

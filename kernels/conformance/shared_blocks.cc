@@ -35,7 +35,7 @@ void BlocksOfAnother(const Subject& subject) {
     const TinyWeights weights(shape, 150, kSeed);
     const Expected expected = DecodeAlone(subject, backends.first(), weights, WithPrefixes(shape));
     for (const int chunk : {1, 7, 512}) {
-      TinyModel model(backends.next(), weights, expected.tokens, 4);
+      TinyModel model(backends.first(), weights, expected.tokens, 4);
       while (model.left(0) > 0) model.Step({{0, std::min(33, model.left(0))}});
       ShareAll(model, shape);
       model.RunAlone(chunk);

@@ -67,7 +67,7 @@ void AnyNumberHolds(const Subject& subject) {
     for (const int start : starts) {
       for (const int k : {1, 4}) {
         for (int held = 0; held <= k; ++held) {
-          Verify(subject, backends.next(), weights, expected, start, k, held);
+          Verify(subject, backends.first(), weights, expected, start, k, held);
           if (testing::Test::HasFailure()) return;
         }
       }
