@@ -35,7 +35,8 @@ bool GenerateCall::Send(std::vector<pb::GenerateResponse> responses) {
   }
   absl::MutexLock lock(&mutex_);
   if (final_.has_value()) return true;  // its Cancel is on its way
-  if (!outbox_.empty() && outbox_bytes_ + bytes > limits_.outbox_bytes) {
+  if (outbox_.empty()) step_bytes_ = bytes;
+  if (!outbox_.empty() && outbox_bytes_ + bytes > limits_.outbox_bytes + step_bytes_) {
     GiveUpOnSlowClient();
     Continue();
     return false;
