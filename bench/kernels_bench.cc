@@ -1,6 +1,6 @@
 // Benchmarks of the CPU kernels on one thread, each also as a share of the limit that binds it, measured in this run:
-// `of_fma` of the fused multiply-add peak, `of_dot` of the int8 dot-product peak, `of_read` of the bandwidth of reading a
-// set of the same size.
+// `of_fma` of the fused multiply-add peak, `of_dot` of the int8 dot-product peak, `of_read` of the bandwidth of reading
+// a set of the same size.
 //
 //   kernels_bench [--benchmark_filter=...]      SLUICE_CPU_ISA=avx2 kernels_bench
 #include <benchmark/benchmark.h>
@@ -283,12 +283,7 @@ const int kRegistered = [] {
 }();
 
 BENCHMARK(BM_Quantise)->Name("Quantise")->Arg(576)->Arg(1536);
-BENCHMARK(BM_Bf16Attention)
-    ->Name("Bf16Attention")
-    ->Args({1, 256})
-    ->Args({1, 1600})
-    ->Args({16, 256})
-    ->Args({16, 1600});
+BENCHMARK(BM_Bf16Attention)->Name("Bf16Attention")->Args({1, 256})->Args({1, 1600})->Args({16, 256})->Args({16, 1600});
 BENCHMARK(BM_Attention)->Name("Attention")->Args({1, 256})->Args({1, 1600})->Args({16, 256})->Args({16, 1600});
 const int kModels = [] {
   for (const auto& [name, compute] :

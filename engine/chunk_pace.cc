@@ -6,11 +6,12 @@
 namespace sluice::engine {
 namespace {
 
-constexpr double kFade = 0.1;
+constexpr double kDown = 0.3, kUp = 0.02;
 constexpr double kMost = 1e6;
 
-void Follow(double value, double& mean) {
-  mean += (mean == 0 ? 1.0 : kFade) * (value - mean);
+// Near the lower end of the values: what lasted longer was interrupted, and smaller chunks would not have helped.
+void Follow(double value, double& low) {
+  low += (low == 0 ? 1.0 : value < low ? kDown : kUp) * (value - low);
 }
 
 }  // namespace

@@ -27,11 +27,22 @@ TEST(ChunkPace, FollowsWhatChanges) {
   EXPECT_NEAR(pace.Tokens(1), 80, 2);
 }
 
+TEST(ChunkPace, InterruptionsDoNotShrinkChunks) {
+  ChunkPace pace(0.040, 64);
+  for (int i = 0; i < 200; ++i) {
+    const double pause = i % 4 == 3 ? 0.1 : 0;
+    pace.Report(1, 0, 0.010 + pause);
+    pace.Report(1, 64, 0.042 + pause);
+  }
+  EXPECT_GE(pace.Tokens(1), 40);
+  EXPECT_LE(pace.Tokens(1), 64);
+}
+
 TEST(ChunkPace, PromptsAlwaysGetOn) {
   ChunkPace pace(0.001, 64);
   for (int i = 0; i < 10; ++i) {
     pace.Report(64, 0, 0.5);
-    pace.Report(64, 16, 0.7);
+    pace.Report(64, 32, 0.7);
   }
   EXPECT_EQ(pace.Tokens(64), ChunkPace::kLeast);
 }

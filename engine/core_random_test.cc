@@ -1,6 +1,7 @@
 // Everything around the device at once, under random operations: table, scheduler, blocks, cache, sampling, commit; on
 // pools that are far too small. Every answer must be that of the request alone, every block free at the end, everybody
 // done in time. A failing seed replays: SLUICE_SEED=<n>.
+#include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <map>
@@ -12,6 +13,7 @@
 #include "engine/runner/commit.h"
 #include "engine/sequence_table.h"
 #include "engine/testing/fake_forward.h"
+#include "glog/logging.h"
 #include "gtest/gtest.h"
 
 namespace sluice::engine {
@@ -267,8 +269,15 @@ TEST(EngineCore, AnswersAreThoseOfTheRequestAloneUnderAMillionRandomOperations) 
   const int worlds = given != nullptr ? 1 : 1000;
   constexpr int kOperations = 1000;
   uint64_t finished = 0, cancelled = 0, preemptions = 0, copies = 0, hits = 0, accepted = 0;
+  std::printf("seeds %llu and on\n", (unsigned long long)first);
+  // A CHECK that fails ends the process before anything else could say which seed it was.
+  static uint64_t seed = 0;
+  google::InstallFailureFunction(+[] {
+    std::fprintf(stderr, "SLUICE_SEED=%llu\n", (unsigned long long)seed);
+    std::abort();
+  });
   for (int i = 0; i < worlds; ++i) {
-    const uint64_t seed = first + uint64_t(i);
+    seed = first + uint64_t(i);
     SCOPED_TRACE(testing::Message() << "SLUICE_SEED=" << seed);
     RandomWorld world(seed);
     for (int op = 0; op < kOperations && !HasFatalFailure(); ++op) world.Operate();
@@ -277,8 +286,8 @@ TEST(EngineCore, AnswersAreThoseOfTheRequestAloneUnderAMillionRandomOperations) 
     finished += world.finished, cancelled += world.cancelled, preemptions += world.preemptions();
     copies += world.copies(), hits += world.hit_tokens(), accepted += world.accepted;
   }
-  std::printf("seeds %llu..: %llu answers, %llu cancelled, %llu preemptions, %llu copies, %llu hit tokens, %llu drafts\n",
-              (unsigned long long)first, (unsigned long long)finished, (unsigned long long)cancelled,
+  std::printf("%llu worlds: %llu answers, %llu cancelled, %llu preemptions, %llu copies, %llu hit tokens, %llu drafts\n",
+              (unsigned long long)worlds, (unsigned long long)finished, (unsigned long long)cancelled,
               (unsigned long long)preemptions, (unsigned long long)copies, (unsigned long long)hits,
               (unsigned long long)accepted);
   if (given != nullptr) return;

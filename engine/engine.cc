@@ -86,8 +86,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, co
                                                        const EngineOptions& options) {
   const ModelConfig& config = file.config();
   if (absl::Status status = CheckOptions(options, config); !status.ok()) return status;
-  if (absl::Status status = CheckSupported(LayerGroupsOf(config)); !status.ok()) return status;
   const int max_context = options.max_context > 0 ? options.max_context : config.context_length;
+  if (absl::Status status = CheckSupported(LayerGroupsOf(config, max_context)); !status.ok()) return status;
   const SchedulerLimits& scheduler = options.scheduler;
   const int max_logits = std::max(scheduler.max_step_logits, scheduler.max_step_seqs);
 

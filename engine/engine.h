@@ -1,5 +1,5 @@
 // The engine of one rank: sequences, blocks, scheduler, model and sampler as one object that advances by steps.
-// Step = plan -> execute -> commit (runner/runner.h). No threads, no clock, no IO: worker/ runs it in a loop.
+// Step = plan -> execute -> commit (runner/step.h). No threads, no clock, no IO: worker/ runs it in a loop.
 //
 // Promise: the tokens of a request depend on the request alone (docs/architecture.md, "Same bits").
 #pragma once

@@ -226,6 +226,14 @@ TEST(Engine, OptionsThatMakeNoSenseAreRefused) {
 
 // Adds, cancels and steps at random. What must hold: refusals only for the right reason, no leak, and everything that
 // is not cancelled ends after the right number of tokens.
+TEST(Engine, AWindowThatAContextOutgrowsIsRefused) {
+  const TinySetup setup = MakeTinySetup({.layers = 1, .window = 64});
+  const auto refused = Engine::Create(*setup.file, *setup.backend, {.num_blocks = 64, .max_context = 65});
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("max_context of 64"));
+  EXPECT_TRUE(Engine::Create(*setup.file, *setup.backend, {.num_blocks = 64, .max_context = 64}).ok());
+}
+
 // Guesses `drafts` tokens that are never right and keeps what it is told.
 class CostWitness final : public Drafter {
  public:

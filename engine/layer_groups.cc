@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/kv_layout.h"
@@ -50,8 +51,12 @@ bool CanResume(const LayerGroup& group, int tokens, int block_size, BlockRange s
   return held.begin == held.end || (stored.begin <= held.begin && stored.end >= held.end);
 }
 
-std::vector<LayerGroup> LayerGroupsOf(const ModelConfig& config) {
+std::vector<LayerGroup> LayerGroupsOf(const ModelConfig& config, int max_context) {
   LayerGroup all;
+  if (config.window > 0 && config.window < max_context) {
+    all.kind = LayerKind::kWindow;
+    all.window = config.window;
+  }
   all.layers.resize(size_t(config.num_layers));
   std::iota(all.layers.begin(), all.layers.end(), 0);
   return {all};
@@ -60,8 +65,11 @@ std::vector<LayerGroup> LayerGroupsOf(const ModelConfig& config) {
 absl::Status CheckSupported(const std::vector<LayerGroup>& groups) {
   for (const LayerGroup& group : groups) {
     if (group.kind == LayerKind::kFull) continue;
+    const std::string rest = group.kind == LayerKind::kWindow
+                                 ? absl::StrCat("; with a max_context of ", group.window, " that is the same")
+                                 : "";
     return absl::UnimplementedError(absl::StrCat("layer ", group.layers.empty() ? 0 : group.layers.front(), " has ",
-                                                 Name(group.kind), "; only full attention is computed yet"));
+                                                 Name(group.kind), "; only full attention is computed yet", rest));
   }
   if (groups.size() != 1) return absl::UnimplementedError(absl::StrCat(groups.size(), " groups of layers; one is computed"));
   return absl::OkStatus();

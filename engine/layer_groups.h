@@ -42,7 +42,8 @@ BlockRange HeldBlocks(const LayerGroup& group, int tokens, int block_size);
 // blocks [stored.begin, stored.end). `state_kept`: a copy of the state after exactly that prefix exists.
 bool CanResume(const LayerGroup& group, int tokens, int block_size, BlockRange stored, bool state_kept);
 
-std::vector<LayerGroup> LayerGroupsOf(const ModelConfig& config);
+// Of contexts up to `max_context` tokens: a window that no context outgrows is full attention.
+std::vector<LayerGroup> LayerGroupsOf(const ModelConfig& config, int max_context);
 
 // UNIMPLEMENTED, naming the kind and the first layer, for groups that no engine computes yet.
 absl::Status CheckSupported(const std::vector<LayerGroup>& groups);

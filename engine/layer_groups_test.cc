@@ -50,9 +50,12 @@ TEST(LayerGroups, WhatAPrefixNeeds) {
 }
 
 TEST(LayerGroups, AModelOfToday) {
-  const auto groups = LayerGroupsOf({.num_layers = 3});
+  const auto groups = LayerGroupsOf({.num_layers = 3}, 1000);
   EXPECT_EQ(groups, (std::vector<LayerGroup>{{.kind = LayerKind::kFull, .layers = {0, 1, 2}}}));
   EXPECT_TRUE(CheckSupported(groups).ok());
+  const ModelConfig windowed{.num_layers = 3, .window = 64};
+  EXPECT_EQ(LayerGroupsOf(windowed, 64), groups) << "no context outgrows it";
+  EXPECT_EQ(LayerGroupsOf(windowed, 65)[0].kind, LayerKind::kWindow);
 }
 
 TEST(LayerGroups, OthersAreRefusedByName) {

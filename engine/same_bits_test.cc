@@ -1,6 +1,7 @@
 // The promise of the engine: an answer's tokens and log-probabilities are, bit for bit, a function of the request alone.
 // Here on tiny models the full cross of what must not matter: batch, chunk, cold or warm cache, preemption, overlapping
 // steps, drafts, and one engine or prompts and answers on different ones.
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <deque>
@@ -152,9 +153,18 @@ class SameBits : public testing::Test {
     Answers answers;
     for (int round = 0; round < (s.warm ? 2 : 1); ++round) {
       answers.clear();
-      for (const EngineRequest& r : Requests()) {
-        if (r.n <= std::min(s.batch, s.chunk)) {
-          EXPECT_TRUE(engine->Add(r).ok());
+      std::vector<EngineRequest> requests = Requests();
+      // The least urgent first and those after them late, so that blocks and places are taken away.
+      if (s.scarce) {
+        std::stable_sort(requests.begin(), requests.end(),
+                         [](const EngineRequest& a, const EngineRequest& b) { return a.priority > b.priority; });
+      }
+      for (EngineRequest& r : requests) {
+        if (r.n > std::min(s.batch, s.chunk)) continue;
+        if (s.scarce) r.headroom_tokens = 1;
+        EXPECT_TRUE(engine->Add(r).ok());
+        for (int step = 0; s.scarce && step < 3 && engine.busy(); ++step) {
+          for (const TokenOutput& out : engine.Step()) Take(out, answers);
         }
       }
       while (engine.busy()) {
@@ -292,6 +302,9 @@ TEST_F(SameBits, WhateverTheSetting) {
           EngineStats stats;
           Compare(Run(s, &stats), batch, chunk);
           if (HasFailure()) return;
+          if (s.scarce && s.pairs == 0) {
+            EXPECT_GT(stats.preemptions, 0u);
+          }
           ++settings;
           preemptions += stats.preemptions, hits += stats.prefix.hit_tokens, accepted += stats.accepted_drafts;
           copies += stats.block_copies;

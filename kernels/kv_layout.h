@@ -1,7 +1,8 @@
 // How a pool of KV blocks lies in memory; the one thing the engine and the transfer share.
 //
 // The pool of a layer is [block][K|V][kv head][slot in block][head dim], so that a head slice of a block is contiguous:
-// tensor-parallel resharding copies whole runs. Layers are separate regions.
+// tensor-parallel resharding copies whole runs. What lies inside a head slice may be ordered in a mode's own way
+// (cpu/bf16_kv.h turns K): nobody but its kernels looks there. Layers are separate regions.
 #pragma once
 
 #include <cstddef>

@@ -14,7 +14,8 @@ namespace sluice::worker {
 namespace {
 
 v1::Fingerprint FingerprintOf(const engine::ModelFile& file, const kernels::Backend& backend,
-                              const kernels::KvLayout& layout) {
+                              const engine::Engine& engine) {
+  const kernels::KvLayout& layout = engine.kv_layout();
   v1::Fingerprint fingerprint;
   fingerprint.set_model_hash(file.ContentHash());
   fingerprint.set_numerics(std::string(backend.numerics_id()));
@@ -24,7 +25,7 @@ v1::Fingerprint FingerprintOf(const engine::ModelFile& file, const kernels::Back
   fingerprint.set_protocol_version(kvtransfer::kTransferProtocolVersion);
   v1::LayerGroup* group = fingerprint.add_layer_groups();
   group->set_kind(v1::LayerGroup::FULL);
-  const std::vector<engine::LayerGroup> groups = engine::LayerGroupsOf(file.config());
+  const std::vector<engine::LayerGroup> groups = engine::LayerGroupsOf(file.config(), engine.context_length());
   for (const int layer : groups.front().layers) group->add_layers(layer);
   group->set_kv_heads(layout.num_kv_heads);
   group->set_head_dim(layout.head_dim);
@@ -41,7 +42,7 @@ v1::WorkerInfo DescribeWorker(const WorkerOptions& options, uint64_t incarnation
   info.set_incarnation(incarnation);
   const std::string& name = file.config().name;
   info.set_model(name.empty() ? std::filesystem::path(options.model).stem().string() : name);
-  *info.mutable_fingerprint() = FingerprintOf(file, backend, engine.kv_layout());
+  *info.mutable_fingerprint() = FingerprintOf(file, backend, engine);
   info.set_pid(getpid());
   v1::RankInfo* rank = info.add_ranks();
   rank->set_device(-1);

@@ -112,7 +112,8 @@ Scores ScoreRow(const float* reference, const float* mode, int vocab, int32_t ne
     const double p = double(reference[i]) - log_reference;
     if (p > -30) s.kl += std::exp(p) * (p - (double(mode[i]) - log_mode));
   }
-  s.same_top = std::max_element(reference, reference + vocab) - reference == std::max_element(mode, mode + vocab) - mode;
+  s.same_top =
+      std::max_element(reference, reference + vocab) - reference == std::max_element(mode, mode + vocab) - mode;
   return s;
 }
 

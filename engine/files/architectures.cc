@@ -28,6 +28,9 @@ class Hyperparameters {
 
   bool Has(std::string_view name) const { return file_.Has(Key(name)); }
   int Int(std::string_view name, int max) { return int(Take(file_.GetInt(Key(name), 1, max), int64_t{1})); }
+  int NaturalOr(std::string_view name, int max, int otherwise) {
+    return Has(name) ? int(Take(file_.GetInt(Key(name), 0, max), int64_t{otherwise})) : otherwise;
+  }
   int IntOr(std::string_view name, int max, int otherwise) { return Has(name) ? Int(name, max) : otherwise; }
   double Positive(std::string_view name) {
     const double value = Take(file_.GetFloat(Key(name)), 1.0);
@@ -138,6 +141,7 @@ absl::StatusOr<Architecture> ReadLlama(const Gguf& file, ModelConfig c) {
   c.hidden = h.Int("embedding_length", kMaxHidden);
   c.ffn = h.Int("feed_forward_length", kMaxFfn);
   c.context_length = h.Int("context_length", kMaxContext);
+  c.window = h.NaturalOr("attention.sliding_window", kMaxContext, 0);
   c.rms_eps = float(h.Positive("attention.layer_norm_rms_epsilon"));
   ReadHeads(h, c);
   ReadRope(file, h, c);

@@ -23,6 +23,7 @@ struct ModelConfig {
   int ffn = 0;
   int vocab = 0;
   int context_length = 0;  // positions the model was trained for
+  int window = 0;          // a token sees that many, itself included; 0: all before it
   float rms_eps = 1e-5f;
   double rope_theta = 10000.0;
   int rotary_dim = 0;  // leading dims of a head that rotate

@@ -1,9 +1,9 @@
 // Weights as a backend packed them, kept in a file so that the workers of a host share one copy in memory and later
 // starts need not pack again. The first process fills the file, region by region; Seal makes it visible, all at once.
 //
-// Promises: what is found is what was sealed (SHA-256, checked when opened; a damaged or foreign file is replaced, never
-// used). Of several processes that start together one fills and the others wait for it. A process that dies while it
-// fills leaves nothing that others would use.
+// Promises: what is found is what was sealed (SHA-256, checked when opened; a damaged or foreign file is replaced,
+// never used). Of several processes that start together one fills and the others wait for it. A process that dies while
+// it fills leaves nothing that others would use.
 //
 // Limits: whoever truncates the file while it is mapped kills the process, as with any mapping. Old files are not
 // removed: deleting the folder is always safe.

@@ -52,8 +52,7 @@ struct Bf16AttentionArgs {
 
 struct Bf16KvTable {
   // Stores k and v [head_dim] of one slot; `kv` is at the K of the block and head.
-  void (*write)(const float* k, const float* v, int head_dim, int slot, int block_size, int64_t v_offset,
-                uint16_t* kv);
+  void (*write)(const float* k, const float* v, int head_dim, int slot, int block_size, int64_t v_offset, uint16_t* kv);
   void (*attention)(const Bf16AttentionArgs& args);
 };
 

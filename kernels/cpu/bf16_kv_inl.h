@@ -19,8 +19,7 @@ SLUICE_INLINE uint16_t RoundToBf16(float x) {
 }
 
 template <class S>
-void WriteBf16(const float* k, const float* v, int head_dim, int slot, int block_size, int64_t v_offset,
-               uint16_t* kv) {
+void WriteBf16(const float* k, const float* v, int head_dim, int slot, int block_size, int64_t v_offset, uint16_t* kv) {
   uint16_t* to_v = kv + v_offset + int64_t(slot) * head_dim;
   for (int d = 0; d < head_dim; ++d) to_v[d] = RoundToBf16(v[d]);
   if (block_size % 16 == 0) {

@@ -30,8 +30,15 @@ struct Sequence {
 };
 
 Sequence MakeSequence(const Bf16KvTable& kernels, int dim, int heads, int block, int length) {
-  Sequence s{.dim = dim, .heads = heads, .block = block, .length = length, .keys = {}, .values = {}, .pool = {},
-             .table = {}, .q = {}};
+  Sequence s{.dim = dim,
+             .heads = heads,
+             .block = block,
+             .length = length,
+             .keys = {},
+             .values = {},
+             .pool = {},
+             .table = {},
+             .q = {}};
   std::mt19937 rng(kSeed);
   std::normal_distribution<float> normal(0.0f, 1.0f);
   const int blocks = BlocksFor(length, block);
@@ -103,7 +110,8 @@ class Bf16KvTest : public testing::TestWithParam<CpuIsa> {
 };
 
 TEST_P(Bf16KvTest, IsNearTheDefinitionAndHasTheScalarBits) {
-  for (const auto& [dim, heads, block] : std::vector<std::tuple<int, int, int>>{{64, 3, 16}, {24, 2, 32}, {128, 1, 16}, {20, 3, 5}}) {
+  for (const auto& [dim, heads, block] :
+       std::vector<std::tuple<int, int, int>>{{64, 3, 16}, {24, 2, 32}, {128, 1, 16}, {20, 3, 5}}) {
     const Sequence s = MakeSequence(kernels(), dim, heads, block, 600);
     for (const int end : {1, 17, 64, 65, 255, 256, 257, 300, 512, 513, 600}) {
       const int tokens = std::min(end, end % 2 == 0 ? 1 : 7);
@@ -113,9 +121,9 @@ TEST_P(Bf16KvTest, IsNearTheDefinitionAndHasTheScalarBits) {
         const size_t seen = size_t(end - tokens + t + 1);
         for (int h = 0; h < heads; ++h) {
           const float* q = s.q.data() + (end - tokens + t) * heads * dim + h * dim;
-          const auto expected = conformance::ReferenceAttention(
-              {q, q + dim}, {s.keys.begin(), s.keys.begin() + int64_t(seen)},
-              {s.values.begin(), s.values.begin() + int64_t(seen)}, 0.2f);
+          const auto expected =
+              conformance::ReferenceAttention({q, q + dim}, {s.keys.begin(), s.keys.begin() + int64_t(seen)},
+                                              {s.values.begin(), s.values.begin() + int64_t(seen)}, 0.2f);
           for (int d = 0; d < dim; ++d) {
             // A chain of dim roundings of scores up to about 15 goes into the exponent; values are about 4 at most.
             ASSERT_NEAR(out[size_t((t * heads + h) * dim + d)], expected[size_t(d)], 2e-4)

@@ -78,7 +78,8 @@ absl::StatusOr<std::unique_ptr<CpuKvPool>> CpuKvPool::Create(const KvLayout& l, 
   std::optional<HostMemory> memory;
   constexpr size_t kLine = 64;
   const size_t layer_stride = (size_t(num_blocks) * l.block_bytes() + kLine - 1) / kLine * kLine;
-  if (asked < 1e15) memory = HostMemory::Map(size_t(l.num_layers) * layer_stride + kLine);  // kernels read whole vectors
+  if (asked < 1e15)
+    memory = HostMemory::Map(size_t(l.num_layers) * layer_stride + kLine);  // kernels read whole vectors
   if (!memory) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot get ", uint64_t(asked < 1e19 ? asked : 1e19),
                                                      " bytes for a KV pool of ", num_blocks,

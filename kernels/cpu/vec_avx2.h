@@ -132,7 +132,9 @@ struct Simd {
                      _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
   }
   static SLUICE_INLINE I ZeroI() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
-  static SLUICE_INLINE __m256i LoadI8(const int32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+  static SLUICE_INLINE __m256i LoadI8(const int32_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
   static SLUICE_INLINE I LoadI(const int32_t* p) { return {LoadI8(p), LoadI8(p + 8)}; }
   static SLUICE_INLINE I SubI(I a, I b) { return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)}; }
   static SLUICE_INLINE float First(F a) { return _mm256_cvtss_f32(a.lo); }

@@ -65,6 +65,7 @@ void AddHyperparameters(GgufWriter& out, const TinyModelSpec& spec) {
   out.AddString("general.name", absl::StrCat("tiny random llama, seed ", spec.seed));
   out.AddU32("llama.block_count", uint32_t(spec.layers));
   out.AddU32("llama.context_length", uint32_t(spec.context));
+  if (spec.window > 0) out.AddU32("llama.attention.sliding_window", uint32_t(spec.window));
   out.AddU32("llama.embedding_length", uint32_t(spec.hidden));
   out.AddU32("llama.feed_forward_length", uint32_t(spec.ffn));
   out.AddU32("llama.attention.head_count", uint32_t(spec.heads));

@@ -24,6 +24,7 @@ struct TinyModelSpec {
   int hidden = 0;  // 0: heads * head_dim
   int ffn = 768;
   int context = 2048;
+  int window = 0;  // 0: the file says nothing of one
   uint64_t seed = 1;
   bool tied = false;          // no output.weight: the embedding is the head
   bool rope_factors = false;  // with a rope_freqs.weight

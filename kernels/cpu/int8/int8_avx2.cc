@@ -30,9 +30,8 @@ struct Widened {
   }
   // Neighbours of four vectors of (two halves of a sum) x 4, added and in order.
   static SLUICE_INLINE TwoI Join(const __m256i (&part)[4]) {
-    const auto two = [](__m256i a, __m256i b) SLUICE_LAMBDA {
-      return _mm256_permute4x64_epi64(_mm256_hadd_epi32(a, b), 0xD8);
-    };
+    const auto two = [](__m256i a, __m256i b)
+                         SLUICE_LAMBDA { return _mm256_permute4x64_epi64(_mm256_hadd_epi32(a, b), 0xD8); };
     return {two(part[0], part[1]), two(part[2], part[3])};
   }
 

@@ -114,13 +114,13 @@ void Int8Context::Linear(int64_t count, int64_t cols, int64_t panels, FillRow fi
   pool_.RunRanges(count, 1, [&](int64_t begin, int64_t end, int thread) {
     Quantise(begin, end, cols, fill, scratch(thread), shared_rows_);
   });
-  pool_.RunRanges(panels, 1,
-                  [&](int64_t begin, int64_t end, int) { multiply(shared_rows_.view(count), begin, end); });
+  pool_.RunRanges(panels, 1, [&](int64_t begin, int64_t end, int) { multiply(shared_rows_.view(count), begin, end); });
 }
 
 void Int8Context::Matmul(const Weight* w, const Int8Rows& x, float* y, int64_t ld, bool accumulate, int64_t begin,
                          int64_t end) const {
-  kernels_.int8.matmul(x, LinearOf(w)->view(), {.y = y, .ld = ld, .bias = nullptr, .accumulate = accumulate}, begin, end);
+  kernels_.int8.matmul(x, LinearOf(w)->view(), {.y = y, .ld = ld, .bias = nullptr, .accumulate = accumulate}, begin,
+                       end);
 }
 
 void Int8Context::NormQkv(const NormQkvParams& p) {
@@ -129,13 +129,15 @@ void Int8Context::NormQkv(const NormQkvParams& p) {
     const Weight* bias;
     const CpuActivation* y;
   };
-  const Product products[] = {{LinearOf(p.wq), p.bq, Of(p.q)}, {LinearOf(p.wk), p.bk, Of(p.k)},
-                              {LinearOf(p.wv), p.bv, Of(p.v)}};
+  const Product products[] = {
+      {LinearOf(p.wq), p.bq, Of(p.q)}, {LinearOf(p.wk), p.bk, Of(p.k)}, {LinearOf(p.wv), p.bv, Of(p.v)}};
   int64_t panels[4] = {};  // of all three in a row
   for (int i = 0; i < 3; ++i) panels[i + 1] = panels[i] + products[i].w->panels();
   const CpuActivation* x = Of(p.x);
   const float* norm = TableOf(p.norm)->f32_row(0);
-  const auto normed = [&](int64_t i, float* work) { kernels_.floats.rms_norm(x->row(i), norm, p.eps, x->cols(), work); };
+  const auto normed = [&](int64_t i, float* work) {
+    kernels_.floats.rms_norm(x->row(i), norm, p.eps, x->cols(), work);
+  };
   Linear(rows(), x->cols(), panels[3], normed, [&](const Int8Rows& in, int64_t begin, int64_t end) {
     for (int i = 0; i < 3; ++i) {
       const Product& product = products[i];
@@ -199,23 +201,22 @@ void Int8Context::Attend(const AttentionParams& p, const AttentionItem& item, co
   if (next != nullptr) {
     upcoming = {head_data(next->kv_head), plan_.block_table(next->seq), plan_.position(next->first_row) + next->tokens};
   }
-  kernels_.kv.attention(
-      {.q = q->row(item.first_row) + column,
-       .ldq = q->ld(),
-       .out = out->row(item.first_row) + column,
-       .ldo = out->ld(),
-       .tokens = item.tokens,
-       .heads = item.heads,
-       .first_position = plan_.position(item.first_row),
-       .head_dim = layout.head_dim,
-       .scale = p.scale,
-       .kv = head_data(item.kv_head),
-       .block_stride = int64_t(layout.block_bytes() / 2),
-       .v_offset = int64_t(layout.plane_bytes() / 2),
-       .block_size = layout.block_size,
-       .blocks = plan_.block_table(item.seq),
-       .next = upcoming,
-       .scratch = scratch});
+  kernels_.kv.attention({.q = q->row(item.first_row) + column,
+                         .ldq = q->ld(),
+                         .out = out->row(item.first_row) + column,
+                         .ldo = out->ld(),
+                         .tokens = item.tokens,
+                         .heads = item.heads,
+                         .first_position = plan_.position(item.first_row),
+                         .head_dim = layout.head_dim,
+                         .scale = p.scale,
+                         .kv = head_data(item.kv_head),
+                         .block_stride = int64_t(layout.block_bytes() / 2),
+                         .v_offset = int64_t(layout.plane_bytes() / 2),
+                         .block_size = layout.block_size,
+                         .blocks = plan_.block_table(item.seq),
+                         .next = upcoming,
+                         .scratch = scratch});
 }
 
 void Int8Context::Attention(const AttentionParams& p) {
@@ -249,7 +250,9 @@ void Int8Context::Mlp(const MlpParams& p) {
   hidden_.Use(rows(), ffn);
   const float* norm = TableOf(p.norm)->f32_row(0);
   const GateFunction f = p.activation == MlpActivation::kSilu ? GateFunction::kSilu : GateFunction::kGeluTanh;
-  const auto normed = [&](int64_t i, float* work) { kernels_.floats.rms_norm(x->row(i), norm, p.eps, x->cols(), work); };
+  const auto normed = [&](int64_t i, float* work) {
+    kernels_.floats.rms_norm(x->row(i), norm, p.eps, x->cols(), work);
+  };
   Linear(rows(), x->cols(), LinearOf(p.gate)->panels(), normed, [&](const Int8Rows& in, int64_t begin, int64_t end) {
     kernels_.int8.gate_up(in, LinearOf(p.gate)->view(), LinearOf(p.up)->view(), f, hidden_.row(0), hidden_.ld(), begin,
                           end);

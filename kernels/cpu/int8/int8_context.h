@@ -79,10 +79,10 @@ class Int8Context final : public Context {
   ThreadPool pool_;
   StepPlan plan_;
   int64_t scratch_cols_ = 0, scratch_head_dim_ = 0;
-  std::vector<HostMemory> scratch_;       // [threads]: a row, or an attention item
-  QuantisedRows shared_rows_;             // [max_rows]
-  std::vector<QuantisedRows> own_rows_;   // [threads][kOwnRows]
-  ScratchRows hidden_;                    // [max_rows][max_ffn]
+  std::vector<HostMemory> scratch_;        // [threads]: a row, or an attention item
+  QuantisedRows shared_rows_;              // [max_rows]
+  std::vector<QuantisedRows> own_rows_;    // [threads][kOwnRows]
+  ScratchRows hidden_;                     // [max_rows][max_ffn]
   std::optional<RopeKvParams> postponed_;  // until the attention of the same layer
 };
 

@@ -1,5 +1,5 @@
-// The kernels of int8 mode: rotation, rounding and products of each instruction set against plain loops, and all of them
-// against the scalar ones to the bit.
+// The kernels of int8 mode: rotation, rounding and products of each instruction set against plain loops, and all of
+// them against the scalar ones to the bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -135,7 +135,8 @@ TEST_P(Int8KernelsTest, ProductsAreCloseToThoseOfFloatsAndHaveTheScalarBits) {
     auto scalar_packed = Int8Weight::Pack(tensor, {}, kScalarKernels, kScalarInt8, pool);
     ASSERT_TRUE(packed.ok() && scalar_packed.ok());
     ASSERT_EQ(std::memcmp((*packed)->view().data, (*scalar_packed)->view().data,
-                          size_t((*packed)->panels()) * kPanelRows * size_t(PadInt8(cols))), 0);
+                          size_t((*packed)->panels()) * kPanelRows * size_t(PadInt8(cols))),
+              0);
     std::vector<std::vector<float>> weight_rows;
     for (int j = 0; j < n; ++j) weight_rows.push_back(w.Row(j));
     for (const int rows : {1, 2, 3, 5, 6, 7, 13}) {
@@ -170,6 +171,16 @@ TEST_P(Int8KernelsTest, ProductsAreCloseToThoseOfFloatsAndHaveTheScalarBits) {
   }
 }
 
+TEST_P(Int8KernelsTest, RowsTooLongToSumAreRefused) {
+  ThreadPool pool(1);
+  const std::vector<float> row(size_t(kMostInt8Columns) + 1, 1.0f);
+  const auto pack = [&](int64_t cols) {
+    return Int8Weight::Pack({DType::kF32, row.data(), 1, cols}, {}, KernelsFor(GetParam()), kernels(), pool).status();
+  };
+  EXPECT_TRUE(pack(kMostInt8Columns).ok());
+  EXPECT_EQ(pack(kMostInt8Columns + 1).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_P(Int8KernelsTest, GatesAreTheProductOfTwoProducts) {
   std::mt19937 rng(kSeed);
   ThreadPool pool(1);
@@ -194,7 +205,8 @@ TEST_P(Int8KernelsTest, GatesAreTheProductOfTwoProducts) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, Int8KernelsTest, testing::Values(CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAmx),
+INSTANTIATE_TEST_SUITE_P(Isas, Int8KernelsTest,
+                         testing::Values(CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAmx),
                          [](const auto& i) { return std::string(Name(i.param)); });
 
 }  // namespace

@@ -1,10 +1,11 @@
 // The kernels of int8 mode (numerics id "int8h.1") of one instruction set, beside those of kernel_table.h.
 //
 // The arithmetic, the same bits on every instruction set:
-//  - Weights: each row is dequantised (DequantizeRow), rotated (rotation.h) and rounded to even in [-127, 127] by its own
-//    scale, max|w| / 127.
+//  - Weights: each row is dequantised (DequantizeRow), rotated (rotation.h) and rounded to even in [-127, 127] by its
+//    own scale, max|w| / 127.
 //  - Activations: each row likewise. Kept as bytes 128 + q, which is what unsigned-by-signed instructions want.
-//  - Products: int32 over the whole of k, exact in any order (|sum| <= 127 * 127 * k: k < 133,000), the 128s taken out.
+//  - Products: int32 over the whole of k, exact in any order (|sum| <= 255 * 127 * k: k <= kMostInt8Columns), the 128s
+//    taken out.
 //  - y = float(sum) * (activation scale * weight scale), where the weight scale holds the rotation's gain.
 //
 // Packed weights are panels of sixteen rows: [k / 4][16 rows][4 bytes], k padded with zeros to kInt8Pad; one layout for
@@ -20,14 +21,15 @@
 namespace sluice::kernels::cpu {
 
 inline constexpr int kPanelRows = 16;
+inline constexpr int64_t kMostInt8Columns = 65536;
 inline constexpr int kInt8Pad = 64;  // k of packed weights and of quantised rows is a multiple of this
 
 struct Int8Panels {
-  const int8_t* data;        // [panels][k / 4][16][4]
-  const float* scales;       // [panels * 16]
-  const int32_t* offsets;    // [panels * 16] 128 * (sum of the row)
-  int64_t k;                 // padded
-  int64_t rows;              // of the matrix: panels * 16 rounded down to what there is
+  const int8_t* data;      // [panels][k / 4][16][4]
+  const float* scales;     // [panels * 16]
+  const int32_t* offsets;  // [panels * 16] 128 * (sum of the row)
+  int64_t k;               // padded
+  int64_t rows;            // of the matrix: panels * 16 rounded down to what there is
 };
 
 struct Int8Rows {

@@ -22,6 +22,10 @@ absl::StatusOr<std::unique_ptr<Int8Weight>> Int8Weight::Pack(const HostTensor& t
                                                              const KernelTable& floats, const Int8Table& kernels,
                                                              ThreadPool& pool) {
   if (absl::Status s = CheckTensor(tensor); !s.ok()) return s;
+  if (tensor.cols > kMostInt8Columns) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rows of ", tensor.cols, " elements; int8 mode sums at most ", kMostInt8Columns));
+  }
   std::unique_ptr<Int8Weight> weight(new Int8Weight(tensor.rows, tensor.cols));
   weight->memory_ = memory.data;
   if (memory.data == nullptr) {

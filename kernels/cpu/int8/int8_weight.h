@@ -20,8 +20,8 @@ constexpr int64_t PadInt8(int64_t k) {
 
 class Int8Weight final : public Weight {
  public:
-  // The tensor's bytes are not needed afterwards, nor at all where `memory` is filled. INVALID_ARGUMENT for a tensor that
-  // holds nothing or broken blocks, RESOURCE_EXHAUSTED without memory.
+  // The tensor's bytes are not needed afterwards, nor at all where `memory` is filled. INVALID_ARGUMENT for a tensor
+  // that holds nothing or broken blocks, RESOURCE_EXHAUSTED without memory.
   static absl::StatusOr<std::unique_ptr<Int8Weight>> Pack(const HostTensor& tensor, PackedMemory memory,
                                                           const KernelTable& floats, const Int8Table& kernels,
                                                           ThreadPool& pool);
@@ -43,7 +43,7 @@ class Int8Weight final : public Weight {
   float* scales() const { return reinterpret_cast<float*>(data() + panels() * kPanelRows * PadInt8(cols())); }
   int32_t* offsets() const { return reinterpret_cast<int32_t*>(scales() + panels() * kPanelRows); }
 
-  HostMemory own_;              // empty where the memory was given
+  HostMemory own_;  // empty where the memory was given
   std::byte* memory_ = nullptr;
 };
 

@@ -1,9 +1,10 @@
-// The rotation that int8 mode applies to the inputs of every linear layer, so that no few channels dominate the scale of
-// a row: W x = (W R) (Rᵀ x), where R spreads each channel over all others. Pure description; rotation_inl.h applies it.
+// The rotation that int8 mode applies to the inputs of every linear layer, so that no few channels dominate the scale
+// of a row: W x = (W R) (Rᵀ x), where R spreads each channel over all others. Pure description; rotation_inl.h applies
+// it.
 //
 // A row of `cols` floats, zero-padded to whole vectors of 16, is seen as [vectors][16]. R is the product of fixed
-// arbitrary signs (without them the mean of a row would gather in one element), of a Walsh-Hadamard transform inside the
-// vectors and of one transform per factor of `vectors` across them:
+// arbitrary signs (without them the mean of a row would gather in one element), of a Walsh-Hadamard transform inside
+// the vectors and of one transform per factor of `vectors` across them:
 //   12 and 20   the Hadamard matrices of Paley's first construction over the fields of 11 and 19 elements
 //   2           (1 1; 1 -1)
 //   other r     the reflection I - 2/r J, orthonormal for every r, which spreads less than a Hadamard matrix would

@@ -61,7 +61,8 @@ SLUICE_INLINE void PaleyTransform(float* p, int64_t stride) {
   }
   [&]<int... kRows>(std::integer_sequence<int, kRows...>) SLUICE_LAMBDA {
     (S::Store(p + kRows * stride, AddPairs<S, kOrder, kRows, 0>(S::Zero(), plus, minus)), ...);
-  }(std::make_integer_sequence<int, kOrder>());
+  }
+  (std::make_integer_sequence<int, kOrder>());
 }
 
 template <class S, int kOrder>

@@ -8,8 +8,8 @@
 
 namespace sluice::kernels::cpu {
 
-// bytes[i] = 128 + round(x[i] * 127 / max|x|), and 128 in the padding; returns max|x| / 127. A row of zeros gives zeros.
-// What is not a number becomes -127, and a row with an infinity zeros and -127: garbage stays in its own row.
+// bytes[i] = 128 + round(x[i] * 127 / max|x|), and 128 in the padding; returns max|x| / 127. A row of zeros gives
+// zeros. What is not a number becomes -127, and a row with an infinity zeros and -127: garbage stays in its own row.
 template <class S>
 float RoundRow(const float* x, int64_t vectors, uint8_t* bytes, int64_t padded_k) {
   auto top = S::Zero();

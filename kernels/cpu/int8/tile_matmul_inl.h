@@ -1,5 +1,6 @@
 // The int8 products on tile registers (AMX), over the tiles T of one implementation:
-//   T::Configure(a0, a1)   tiles 4 and 5 get so many rows of 64 bytes, tiles 0 to 3 the same rows of sixteen int32 (0 and
+//   T::Configure(a0, a1)   tiles 4 and 5 get so many rows of 64 bytes, tiles 0 to 3 the same rows of sixteen int32 (0
+//   and
 //                          1 as 4; 2 and 3 as 5), tiles 6 and 7 sixteen rows of 64 bytes
 //   T::Zero<t>(), T::Load<t>(p, stride), T::Dot<c, a, b>() (c += unsigned a times signed b), T::Store<t>(p, stride)
 //   T::Release()

@@ -83,7 +83,8 @@ TEST(TileMatmul, HasTheBitsOfTheScalarProducts) {
       std::vector<float> scales(size_t(panels) * 16, 0.01f);
       std::vector<int32_t> offsets(size_t(panels) * 16);
       for (int32_t& o : offsets) o = int32_t(rng() % 10000);
-      const Int8Panels gate{w.data(), scales.data(), offsets.data(), k, n}, up{w2.data(), scales.data(), offsets.data(), k, n};
+      const Int8Panels gate{w.data(), scales.data(), offsets.data(), k, n},
+          up{w2.data(), scales.data(), offsets.data(), k, n};
       for (const int64_t rows : {2, 7, 16, 17, 31, 32, 33, 50, 64, 70}) {
         std::vector<uint8_t> x(size_t(rows * k));
         for (uint8_t& b : x) b = uint8_t(rng());
@@ -101,7 +102,8 @@ TEST(TileMatmul, HasTheBitsOfTheScalarProducts) {
         ASSERT_EQ(std::memcmp(a.data(), b.data(), a.size() * 4), 0) << rows << " rows, " << n << " x " << k;
         TileGateUp<scalar::Simd, NoSingleRow, EmulatedTiles>(in, gate, up, GateFunction::kSilu, a.data(), n, 0, panels);
         kScalarInt8.gate_up(in, gate, up, GateFunction::kSilu, b.data(), n, 0, panels);
-        ASSERT_EQ(std::memcmp(a.data(), b.data(), a.size() * 4), 0) << "gates, " << rows << " rows, " << n << " x " << k;
+        ASSERT_EQ(std::memcmp(a.data(), b.data(), a.size() * 4), 0)
+            << "gates, " << rows << " rows, " << n << " x " << k;
       }
     }
   }
