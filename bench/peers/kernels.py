@@ -11,6 +11,7 @@ both have some, collapse when one of them is off its core.
 """
 import argparse
 import json
+import signal
 import statistics
 import sys
 
@@ -44,7 +45,7 @@ def bench(args):
 
 def batched_bench(args, batch):
     out, how = run(args, [machine.program(args.peer, "llama-batched-bench"), "-m", args.model, "-t", args.threads, "-c",
-                          batch * (256 + 64), "-npp", 256, "-ntg", 64, "-npl", batch, "-fa", args.flash_attn,
+                          batch * (256 + 64), "-npp", 256, "-ntg", 64, "-npl", batch, "-pps", "-fa", args.flash_attn,
                           "--output-format", "jsonl"])
     test = next(json.loads(line) for line in out.splitlines() if line.startswith("{"))
     return {f"decode {batch}, context 256": test["speed_tg"]}, how
@@ -95,7 +96,7 @@ def main():
     parser.add_argument("--repetitions", type=int, default=3, help="of each figure in a round; their median counts")
     parser.add_argument("--compute", default="int8", help="our numerics")
     parser.add_argument("--max-waited", type=float, default=0.08, help="share of a process's time (default: %(default)s)")
-    parser.add_argument("--tries", type=int, default=5, help="of a process that had to wait")
+    parser.add_argument("--tries", type=int, default=20, help="of a process that had to wait")
     parser.add_argument("--flash-attn", default="on", choices=["auto", "on", "off"], help="of llama.cpp")
     args = parser.parse_args()
     if args.rounds < 1 or args.repetitions < 1 or args.tries < 1 or args.threads < 1:
@@ -116,6 +117,7 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no process is left
     try:
         main()
     except machine.Failed as failure:
