@@ -19,7 +19,7 @@
 namespace sluice::engine {
 namespace {
 
-constexpr int kFirstChunkTokens = 64;   // beside decode rows, until steps were seen
+constexpr int kFirstChunkTokens = 64;  // beside decode rows, until steps were seen
 constexpr double kFirstRowCost = 0.3;  // until steps of several sizes were seen
 
 absl::Status CheckOptions(const EngineOptions& o, const ModelConfig& config) {

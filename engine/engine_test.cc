@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <random>
 #include <set>
@@ -232,6 +233,29 @@ TEST(Engine, AWindowThatAContextOutgrowsIsRefused) {
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("max_context of 64"));
   EXPECT_TRUE(Engine::Create(*setup.file, *setup.backend, {.num_blocks = 64, .max_context = 64}).ok());
+}
+
+// Weights packed by this process, found by the next one, and packed into memory give the same answers.
+TEST(Engine, PackedWeightsAreTheSameWhereverTheyLie) {
+  TinySetup setup = MakeTinySetup({});
+  auto int8 = kernels::NewCpuBackend({.compute = kernels::CpuCompute::kInt8});
+  ASSERT_TRUE(setup.file && int8.ok());
+  setup.backend = *std::move(int8);
+  const std::string folder = absl::StrCat(testing::TempDir(), "/packed-engine-", getpid());
+  std::map<uint64_t, Answer> answers[3];
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(std::filesystem::exists(folder), i > 0);
+    auto engine = MakeEngine(setup, {.num_blocks = 96, .packed_folder = i < 2 ? folder : ""});
+    for (const EngineRequest& r : MixedRequests(4, setup.file->config().vocab)) ASSERT_TRUE(engine->Add(r).ok());
+    answers[i] = RunToTheEnd(*engine);
+  }
+  EXPECT_EQ(answers[0].size(), 4u);
+  EXPECT_TRUE(answers[0] == answers[2]) << "filled";
+  EXPECT_TRUE(answers[1] == answers[2]) << "found";
+  size_t packed = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) packed += entry.path().extension() == ".packed";
+  EXPECT_EQ(packed, 1u);
+  std::filesystem::remove_all(folder);
 }
 
 // Guesses `drafts` tokens that are never right and keeps what it is told.

@@ -147,9 +147,9 @@ class Cluster:
     def start_worker(self, port=0, wait=True, role="both", flags=None):
         """`flags`: in the place of those of its role."""
         binary = "sluice_prefill" if role == "prefill" else "sluice_decode"
-        worker = Server([BUILD / binary, "--role", role, "--router", self.address, "--model", self.model, "--port",
-                         port, "--packed-cache",
-                         BUILD / "tests/packed", *self.worker_flags, *(self.flags_of[role] if flags is None else flags)], self._log(role))
+        own_flags = self.flags_of[role] if flags is None else flags
+        worker = Server([BUILD / binary, "--role", role, "--router", self.address, "--model", self.model, "--port", port,
+                         "--packed-cache", BUILD / "tests/packed", *self.worker_flags, *own_flags], self._log(role))
         worker.role = role
         self.workers.append(worker)
         return worker.wait_ready() if wait else worker

@@ -162,7 +162,8 @@ class ChoicesTest(unittest.TestCase):
 
     def test_http(self):
         _, prompt, fields = self.asked[0]
-        fields = {"prompt": prompt, "max_tokens": fields["max_tokens"], "temperature": 1.0, "seed": 14, "n": 3,
+        fields = {"prompt": prompt, "max_tokens": fields["max_tokens"], "temperature": 1.0, "seed": SAMPLED["seed"],
+                  "n": 3,
                   "ignore_eos": True, "logprobs": 0}
         status, body = self.post(**fields)
         self.assertEqual(status, 200, body)
@@ -194,8 +195,8 @@ class ChoicesTest(unittest.TestCase):
 
     def test_cli(self):
         _, prompt, fields = self.asked[0]
-        flags = ["--token-ids", ",".join(map(str, prompt)), "--temperature", 1, "--seed", SAMPLED["seed"], "--n", N, "--max-tokens",
-                 fields["max_tokens"], "--ignore-eos"]
+        flags = ["--token-ids", ",".join(map(str, prompt)), "--temperature", 1, "--seed", SAMPLED["seed"], "--n", N,
+                 "--max-tokens", fields["max_tokens"], "--ignore-eos"]
         flags = list(map(str, flags))
         out = self.cluster.cli("generate", *flags, "--json")
         self.assertEqual(out.returncode, 0, out.stderr)

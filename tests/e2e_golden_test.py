@@ -56,6 +56,15 @@ class GoldenTest(unittest.TestCase):
                 self.assertEqual(together.token_ids, one.token_ids)
                 self.assertEqual(together.logprobs, one.logprobs)  # bit for bit
 
+    def test_prefill_and_decode_apart(self):
+        fields = {"max_tokens": STEPS, "ignore_eos": True, "logprobs": 5}
+        with Cluster(model=real_model(), workers=0, prefill=1, decode=1, worker_flags=["--compute", "f32"]) as cluster:
+            calls = [Background(cluster.client, prompt["text"], **fields) for prompt in GOLDEN["prompts"]]
+            for prompt, call in zip(GOLDEN["prompts"], calls, strict=True):
+                with self.subTest(prompt["name"]):
+                    answer = call.join()
+                    self.check(prompt, answer.prompt_ids, answer.token_ids, answer.logprobs)
+
     def test_command_line(self):
         prompt = GOLDEN["prompts"][0]
         run = self.cluster.cli("generate", "--json", "--ignore-eos", "--max-tokens", str(STEPS), "--", prompt["text"])

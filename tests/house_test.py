@@ -33,7 +33,8 @@ ANYTHING = ("tests", "bench")
 
 # Pure classes: time and randomness come in as arguments.
 PURE = [
-    "engine/block_pool", "engine/layer_groups", "engine/scheduler", "engine/sequence", "engine/sampler*", "engine/keyed_random",
+    "engine/block_pool", "engine/chunk_pace", "engine/layer_groups", "engine/scheduler", "engine/sequence",
+    "engine/sampler*", "engine/keyed_random",
     "engine/token_counts", "engine/sampling_params", "engine/deterministic_math", "engine/speculation/*",
     "engine/sequence_table", "engine/runner/commit", "engine/runner/step_inputs", "engine/block_hash", "engine/prefix_cache",
     "engine/text/*", "kvtransfer/lease_table", "kvtransfer/checksum", "kvtransfer/piece_copy", "kvtransfer/sender",

@@ -96,6 +96,12 @@ TEST(Options, TakesEverything) {
                                 "500",
                                 "--stuck-after-ms",
                                 "700",
+                                "--step-target-ms",
+                                "25",
+                                "--drafts",
+                                "3",
+                                "--packed-cache",
+                                "some/where",
                                 "--log-level",
                                 "error",
                                 "--advertise",
@@ -106,6 +112,11 @@ TEST(Options, TakesEverything) {
   EXPECT_EQ(o.kv_bytes, int64_t{512} << 20);
   EXPECT_EQ(o.compute, "f32");
   EXPECT_EQ(o.stuck_after_ms, 700);
+  EXPECT_EQ(o.step_target_ms, 25);
+  EXPECT_EQ(o.drafts, 3);
+  EXPECT_EQ(o.packed_cache, "some/where");
+  EXPECT_EQ(Good({"--model", "m", "--no-packed-cache"}).packed_cache, "");
+  EXPECT_EQ(Good({"--model", "m", "--compute", "int8"}).compute, "int8");
   EXPECT_EQ(o.advertise, "h");
   EXPECT_EQ(Good({"--model", "m", "--kv-bytes", "2G"}).kv_bytes, int64_t{2} << 30);
   EXPECT_EQ(Good({"--model", "m", "--kv-bytes", "1000"}).kv_bytes, 1000);

@@ -108,6 +108,7 @@ class FilledFile final : public PackedFile {
   }
 
   absl::Status Seal() override { return absl::FailedPreconditionError("the packed weights are sealed already"); }
+  void Abandon() override {}
 
  private:
   explicit FilledFile(Mapping mapping) : mapping_(std::move(mapping)) {}
@@ -133,19 +134,17 @@ class FilledFile final : public PackedFile {
   std::map<std::string, std::pair<size_t, size_t>> index_;  // name: offset, bytes
 };
 
-// A file that is being written under another name; the lock is held until it is sealed.
+// A file that is being written under another name; the lock is held until it is sealed or abandoned.
 class FillingFile final : public PackedFile {
  public:
   FillingFile(std::string path, std::string temporary, Descriptor fd, Descriptor lock)
       : path_(std::move(path)), temporary_(std::move(temporary)), fd_(std::move(fd)), lock_(std::move(lock)) {}
-  ~FillingFile() override {
-    if (!sealed_) unlink(temporary_.c_str());
-  }
+  ~FillingFile() override { Abandon(); }
 
   bool filled() const override { return false; }
 
   absl::StatusOr<Region> Find(const std::string& name, size_t bytes) override {
-    CHECK(!sealed_ && bytes > 0);
+    CHECK(!ended_ && bytes > 0);
     const size_t padded = (bytes + kPage - 1) / kPage * kPage;
     // Reserved, or a full disk would show as a signal when the mapping is written.
     if (const int error = posix_fallocate(fd_.get(), off_t(end_), off_t(padded)); error != 0) {
@@ -160,7 +159,7 @@ class FillingFile final : public PackedFile {
   }
 
   absl::Status Seal() override {
-    CHECK(!sealed_);
+    CHECK(!ended_);
     std::string index;
     std::vector<std::pair<const std::byte*, size_t>> parts;
     for (const Filled& r : regions_) {
@@ -175,9 +174,14 @@ class FillingFile final : public PackedFile {
       return Failed(temporary_, "cannot be written");
     }
     if (rename(temporary_.c_str(), path_.c_str()) != 0) return Failed(path_, "cannot be replaced");
-    sealed_ = true;
-    lock_ = Descriptor();
+    End();
     return absl::OkStatus();
+  }
+
+  void Abandon() override {
+    if (ended_) return;
+    unlink(temporary_.c_str());  // while the lock is held: it may be another process's afterwards
+    End();
   }
 
  private:
@@ -187,11 +191,16 @@ class FillingFile final : public PackedFile {
     Mapping mapping;
   };
 
+  void End() {
+    ended_ = true;
+    lock_ = Descriptor();
+  }
+
   const std::string path_, temporary_;
   Descriptor fd_, lock_;
   std::vector<Filled> regions_;
   size_t end_ = 0;
-  bool sealed_ = false;
+  bool ended_ = false;  // sealed or abandoned: the lock is gone
 };
 
 }  // namespace

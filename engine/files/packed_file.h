@@ -38,6 +38,10 @@ class PackedFile {
 
   // REQUIRES: not filled, and all regions written. They may be read on.
   virtual absl::Status Seal() = 0;
+
+  // Gives up filling: nobody will find this file, and who waits for it may fill one of its own. The regions stay, for
+  // this process. Nothing where the file is filled or sealed.
+  virtual void Abandon() = 0;
 };
 
 }  // namespace sluice::engine

@@ -108,6 +108,31 @@ TEST_F(PackedFileTest, OneFillsAndTheOthersWait) {
   EXPECT_TRUE(found_filled);
 }
 
+TEST_F(PackedFileTest, WhoGivesUpLetsTheOthersFill) {
+  auto first = Open();
+  auto region = first->Find("a", 100);
+  ASSERT_TRUE(region.ok());
+  std::memset(region->data, 7, 100);
+  first->Abandon();
+  auto second = Open();  // would wait for ever
+  ASSERT_FALSE(second->filled());
+  Fill(*second);
+  first.reset();  // takes nothing of the second one's away
+  ASSERT_TRUE(second->Seal().ok());
+  EXPECT_TRUE(Open()->filled());
+}
+
+TEST_F(PackedFileTest, AbandonedRegionsStay) {
+  auto file = Open();
+  auto region = file->Find("a", 100);
+  ASSERT_TRUE(region.ok());
+  std::memset(region->data, 7, 100);
+  file->Abandon();
+  EXPECT_EQ(int(region->data[99]), 7);
+  region->data[99] = std::byte{8};
+  EXPECT_EQ(int(region->data[99]), 8);
+}
+
 TEST_F(PackedFileTest, AFolderThatCannotBeMadeIsNamed) {
   auto file = PackedFile::Open("/proc/nowhere", "model");
   ASSERT_FALSE(file.ok());

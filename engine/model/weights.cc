@@ -24,19 +24,21 @@ Weights::~Weights() = default;
 
 void Weights::Finish() {
   if (packed_file_ == nullptr || packed_file_->filled() || gave_up_) return;
-  if (const absl::Status status = packed_file_->Seal(); !status.ok()) {
-    LOG(WARNING) << "packed weights are not kept: " << status.message();
-  }
+  if (const absl::Status status = packed_file_->Seal(); !status.ok()) GiveUpPacked(status);
 }
 
-// Gives up on the file at its first error: what it gave before stays valid as long as it lives, which is why it is not
-// closed, only no longer asked.
+// What the file gave stays valid as long as it lives: it is not closed, only no longer asked.
+void Weights::GiveUpPacked(const absl::Status& why) {
+  LOG(WARNING) << "packed weights are not kept: " << why.message();
+  packed_file_->Abandon();
+  gave_up_ = true;
+}
+
 kernels::PackedMemory Weights::MemoryFor(const std::string& name, const kernels::HostTensor& tensor) {
   if (packed_file_ == nullptr || gave_up_) return {};
   auto region = packed_file_->Find(name, backend_->PackedBytes(tensor.rows, tensor.cols));
   if (region.ok()) return {region->data, region->filled};
-  LOG(WARNING) << "packed weights are not kept: " << region.status().message();
-  gave_up_ = true;
+  GiveUpPacked(region.status());
   return {};
 }
 

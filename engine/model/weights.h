@@ -1,4 +1,5 @@
-// The packed weights of one model: each tensor of the file is packed once for each use, and shared by those who ask for it.
+// The packed weights of one model: each tensor of the file is packed once for each use, and shared by those who ask for
+// it.
 #pragma once
 
 #include <map>
@@ -41,6 +42,7 @@ class Weights {
  private:
   enum class Use { kTable, kLinear };
   absl::StatusOr<const kernels::Weight*> Find(const std::string& name, Use use);
+  void GiveUpPacked(const absl::Status& why);
   kernels::PackedMemory MemoryFor(const std::string& name, const kernels::HostTensor& tensor);
   absl::StatusOr<const kernels::Weight*> Pack(const std::string& name, Use use, const kernels::HostTensor& tensor);
 

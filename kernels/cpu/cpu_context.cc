@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "kernels/cpu/embed.h"
 
@@ -23,10 +22,15 @@ const CpuActivation* Of(const Activation* a) {
   return static_cast<const CpuActivation*>(a);
 }
 
+// A weight tile, or an attention item.
+int64_t ScratchFloats(int64_t cols, int64_t head_dim) {
+  return std::max(PadRow(cols) * kTileColumns, AttentionScratchFloats(head_dim));
+}
+
 }  // namespace
 
 CpuContext::CpuContext(const ContextLimits& limits, const KernelTable& kernels, int threads)
-    : limits_(limits), kernels_(kernels), pool_(threads), thread_scratch_(size_t(threads)) {}
+    : limits_(limits), kernels_(kernels), pool_(threads), scratch_(threads, ScratchFloats) {}
 
 absl::StatusOr<std::unique_ptr<CpuContext>> CpuContext::Create(const ContextLimits& limits, const KernelTable& kernels,
                                                                int threads) {
@@ -42,26 +46,13 @@ absl::StatusOr<std::unique_ptr<CpuContext>> CpuContext::Create(const ContextLimi
   if (auto s = make(limits.max_hidden, context->normed_); !s.ok()) return s;
   if (auto s = make(limits.max_ffn, context->gate_); !s.ok()) return s;
   if (auto s = make(limits.max_ffn, context->up_); !s.ok()) return s;
-  if (auto s = context->GrowThreadScratch(std::max(limits.max_hidden, limits.max_ffn), 128); !s.ok()) return s;
+  if (auto s = context->scratch_.Hold(std::max(limits.max_hidden, limits.max_ffn), 128); !s.ok()) return s;
   return context;
-}
-
-absl::Status CpuContext::GrowThreadScratch(int64_t cols, int64_t head_dim) {
-  if (cols <= scratch_cols_ && head_dim <= scratch_head_dim_) return absl::OkStatus();
-  scratch_cols_ = std::max(cols, scratch_cols_);
-  scratch_head_dim_ = std::max(head_dim, scratch_head_dim_);
-  const int64_t floats = std::max(PadRow(scratch_cols_) * kTileColumns, AttentionScratchFloats(scratch_head_dim_));
-  for (HostMemory& scratch : thread_scratch_) {
-    auto memory = HostMemory::Map(size_t(floats) * sizeof(float));
-    if (!memory) return absl::ResourceExhaustedError(absl::StrCat("no memory for scratch of ", floats * 4, " bytes"));
-    scratch = std::move(*memory);
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Activation>> CpuContext::NewActivation(int cols) {
   if (cols <= 0) return absl::InvalidArgumentError("an activation needs columns");
-  if (auto s = GrowThreadScratch(cols, 0); !s.ok()) return s;
+  if (auto s = scratch_.Hold(cols, 0); !s.ok()) return s;
   return CpuActivation::Create(limits_.max_rows, cols);
 }
 
@@ -69,7 +60,7 @@ void CpuContext::BeginStep(const StepBatch& batch, const KvLayout& layout) {
   CHECK_LE(batch.rows(), limits_.max_rows);
   plan_.Begin(batch, layout);
   // Grows in the first step of a layout with very wide heads only.
-  const absl::Status grown = GrowThreadScratch(0, layout.head_dim);
+  const absl::Status grown = scratch_.Hold(0, layout.head_dim);
   CHECK(grown.ok()) << grown;
 }
 
@@ -101,7 +92,7 @@ MatmulArgs CpuContext::Args(const Product& product, const float* x, int64_t ldx,
           .ldy = product.ldy,
           .bias = product.bias ? product.bias->f32_row(0) : nullptr,
           .accumulate = accumulate,
-          .tile = tile(thread)};
+          .tile = scratch_.of(thread)};
 }
 
 void CpuContext::Matmul(const Product& product, const float* x, int64_t ldx, int64_t count, bool accumulate) {
@@ -183,7 +174,7 @@ void CpuContext::Attention(const AttentionParams& p) {
                           .v_offset = int64_t(layout.plane_bytes() / sizeof(float)),
                           .block_size = layout.block_size,
                           .blocks = plan_.block_table(item.seq),
-                          .scratch = tile(thread)});
+                          .scratch = scratch_.of(thread)});
     }
   });
 }

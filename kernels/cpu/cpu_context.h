@@ -3,14 +3,13 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_storage.h"
-#include "kernels/cpu/host_memory.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/step_plan.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/thread_scratch.h"
 
 namespace sluice::kernels::cpu {
 
@@ -46,9 +45,6 @@ class CpuContext final : public Context {
   CpuContext(const ContextLimits& limits, const KernelTable& kernels, int threads);
 
   int rows() const { return plan_.batch().rows(); }
-  // Scratch of each thread holds a weight tile of `cols` and an attention item of `head_dim`.
-  absl::Status GrowThreadScratch(int64_t cols, int64_t head_dim);
-  float* tile(int thread) const { return thread_scratch_[size_t(thread)].floats(); }
 
   // normed_[i] = norm(x[row_of(i)]) * weight
   template <class RowOf>
@@ -61,11 +57,10 @@ class CpuContext final : public Context {
   const KernelTable& kernels_;
   ThreadPool pool_;
   StepPlan plan_;
-  int64_t scratch_cols_ = 0, scratch_head_dim_ = 0;
-  std::vector<HostMemory> thread_scratch_;  // [threads]: a weight tile, or an attention item
-  ScratchRows normed_;                      // [max_rows][max_hidden]
-  ScratchRows gate_;                        // [max_rows][max_ffn]
-  ScratchRows up_;                          // [max_rows][max_ffn]
+  ThreadScratch scratch_;
+  ScratchRows normed_;  // [max_rows][max_hidden]
+  ScratchRows gate_;    // [max_rows][max_ffn]
+  ScratchRows up_;      // [max_rows][max_ffn]
 };
 
 }  // namespace sluice::kernels::cpu

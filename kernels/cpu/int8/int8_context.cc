@@ -25,10 +25,19 @@ const CpuActivation* Of(const Activation* a) {
   return static_cast<const CpuActivation*>(a);
 }
 
+// A row on its way into a product, or an attention item.
+int64_t ScratchFloats(int64_t cols, int64_t head_dim) {
+  return std::max(PadRow(cols), Bf16AttentionScratchFloats(head_dim));
+}
+
 }  // namespace
 
 Int8Context::Int8Context(const ContextLimits& limits, const Int8Kernels& kernels, int threads)
-    : limits_(limits), kernels_(kernels), pool_(threads), scratch_(size_t(threads)), own_rows_(size_t(threads)) {}
+    : limits_(limits),
+      kernels_(kernels),
+      pool_(threads),
+      scratch_(threads, ScratchFloats),
+      own_rows_(size_t(threads)) {}
 
 absl::StatusOr<std::unique_ptr<Int8Context>> Int8Context::Create(const ContextLimits& limits,
                                                                  const Int8Kernels& kernels, int threads) {
@@ -39,11 +48,15 @@ absl::StatusOr<std::unique_ptr<Int8Context>> Int8Context::Create(const ContextLi
   auto hidden = ScratchRows::Create(limits.max_rows, limits.max_ffn);
   if (!hidden.ok()) return hidden.status();
   context->hidden_ = *std::move(hidden);
-  if (auto s = context->GrowScratch(std::max(limits.max_hidden, limits.max_ffn), 128); !s.ok()) return s;
+  const int widest = std::max(limits.max_hidden, limits.max_ffn);
+  if (auto s = context->HoldRows(widest); !s.ok()) return s;
+  if (auto s = context->scratch_.Hold(widest, 128); !s.ok()) return s;
   return context;
 }
 
-absl::Status Int8Context::GrowRows(int64_t cols) {
+absl::Status Int8Context::HoldRows(int64_t cols) {
+  if (cols <= row_cols_) return absl::OkStatus();
+  row_cols_ = cols;
   const auto make = [&](int count, QuantisedRows& to) {
     auto made = QuantisedRows::Create(count, cols);
     if (made.ok()) to = *std::move(made);
@@ -56,25 +69,10 @@ absl::Status Int8Context::GrowRows(int64_t cols) {
   return absl::OkStatus();
 }
 
-absl::Status Int8Context::GrowScratch(int64_t cols, int64_t head_dim) {
-  if (cols <= scratch_cols_ && head_dim <= scratch_head_dim_) return absl::OkStatus();
-  if (cols > scratch_cols_) {
-    if (auto s = GrowRows(cols); !s.ok()) return s;
-  }
-  scratch_cols_ = std::max(cols, scratch_cols_);
-  scratch_head_dim_ = std::max(head_dim, scratch_head_dim_);
-  const int64_t floats = std::max(PadRow(scratch_cols_), Bf16AttentionScratchFloats(scratch_head_dim_));
-  for (HostMemory& scratch : scratch_) {
-    auto memory = HostMemory::Map(size_t(floats) * sizeof(float));
-    if (!memory) return absl::ResourceExhaustedError(absl::StrCat("no memory for scratch of ", floats * 4, " bytes"));
-    scratch = std::move(*memory);
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::unique_ptr<Activation>> Int8Context::NewActivation(int cols) {
   if (cols <= 0) return absl::InvalidArgumentError("an activation needs columns");
-  if (auto s = GrowScratch(cols, 0); !s.ok()) return s;
+  if (auto s = HoldRows(cols); !s.ok()) return s;
+  if (auto s = scratch_.Hold(cols, 0); !s.ok()) return s;
   return CpuActivation::Create(limits_.max_rows, cols);
 }
 
@@ -82,7 +80,7 @@ void Int8Context::BeginStep(const StepBatch& batch, const KvLayout& layout) {
   CHECK_LE(batch.rows(), limits_.max_rows);
   plan_.Begin(batch, layout);
   // Grows in the first step of a layout with very wide heads only.
-  const absl::Status grown = GrowScratch(0, layout.head_dim);
+  const absl::Status grown = scratch_.Hold(0, layout.head_dim);
   CHECK(grown.ok()) << grown;
 }
 
@@ -92,7 +90,6 @@ void Int8Context::Embed(const EmbedParams& p) {
 
 void Int8Context::Quantise(int64_t begin, int64_t end, int64_t cols, FillRow fill, float* work,
                            QuantisedRows& to) const {
-  to.Use(cols);
   for (int64_t i = begin; i < end; ++i) {
     fill(i, work);
     std::fill(work + cols, work + to.work_floats(), 0.0f);
@@ -100,19 +97,21 @@ void Int8Context::Quantise(int64_t begin, int64_t end, int64_t cols, FillRow fil
   }
 }
 
-void Int8Context::Linear(int64_t count, int64_t cols, int64_t panels, FillRow fill, Multiply multiply) {
+void Int8Context::Linear(int64_t count, const Int8Weight& w, int64_t panels, FillRow fill, Multiply multiply) {
   if (count == 0) return;
+  const int64_t cols = w.cols();
   if (count <= kOwnRows) {
     pool_.RunRanges(panels, 1, [&](int64_t begin, int64_t end, int thread) {
       QuantisedRows& own = own_rows_[size_t(thread)];
-      Quantise(0, count, cols, fill, scratch(thread), own);
+      own.Use(w);
+      Quantise(0, count, cols, fill, scratch_.of(thread), own);
       multiply(own.view(count), begin, end);
     });
     return;
   }
-  shared_rows_.Use(cols);
+  shared_rows_.Use(w);
   pool_.RunRanges(count, 1, [&](int64_t begin, int64_t end, int thread) {
-    Quantise(begin, end, cols, fill, scratch(thread), shared_rows_);
+    Quantise(begin, end, cols, fill, scratch_.of(thread), shared_rows_);
   });
   pool_.RunRanges(panels, 1, [&](int64_t begin, int64_t end, int) { multiply(shared_rows_.view(count), begin, end); });
 }
@@ -138,7 +137,7 @@ void Int8Context::NormQkv(const NormQkvParams& p) {
   const auto normed = [&](int64_t i, float* work) {
     kernels_.floats.rms_norm(x->row(i), norm, p.eps, x->cols(), work);
   };
-  Linear(rows(), x->cols(), panels[3], normed, [&](const Int8Rows& in, int64_t begin, int64_t end) {
+  Linear(rows(), *LinearOf(p.wq), panels[3], normed, [&](const Int8Rows& in, int64_t begin, int64_t end) {
     for (int i = 0; i < 3; ++i) {
       const Product& product = products[i];
       const int64_t first = std::max(begin, panels[i]) - panels[i], last = std::min(end, panels[i + 1]) - panels[i];
@@ -230,7 +229,7 @@ void Int8Context::Attention(const AttentionParams& p) {
     for (size_t i = 0; i < share.size(); ++i) {
       const AttentionItem& item = share[i];
       if (postponed_) RotateAndStore(*postponed_, item.first_row, item.first_head, item.heads, item.kv_head, 1);
-      Attend(p, item, i + 1 < share.size() ? &share[i + 1] : nullptr, scratch(thread));
+      Attend(p, item, i + 1 < share.size() ? &share[i + 1] : nullptr, scratch_.of(thread));
     }
   });
   postponed_.reset();
@@ -239,9 +238,9 @@ void Int8Context::Attention(const AttentionParams& p) {
 void Int8Context::Output(const OutputParams& p) {
   const CpuActivation *attn = Of(p.attn), *x = Of(p.x);
   const auto copied = [&](int64_t i, float* work) { std::copy_n(attn->row(i), attn->cols(), work); };
-  Linear(rows(), attn->cols(), LinearOf(p.wo)->panels(), copied, [&](const Int8Rows& in, int64_t begin, int64_t end) {
-    Matmul(p.wo, in, x->row(0), x->ld(), true, begin, end);
-  });
+  Linear(
+      rows(), *LinearOf(p.wo), LinearOf(p.wo)->panels(), copied,
+      [&](const Int8Rows& in, int64_t begin, int64_t end) { Matmul(p.wo, in, x->row(0), x->ld(), true, begin, end); });
 }
 
 void Int8Context::Mlp(const MlpParams& p) {
@@ -253,14 +252,16 @@ void Int8Context::Mlp(const MlpParams& p) {
   const auto normed = [&](int64_t i, float* work) {
     kernels_.floats.rms_norm(x->row(i), norm, p.eps, x->cols(), work);
   };
-  Linear(rows(), x->cols(), LinearOf(p.gate)->panels(), normed, [&](const Int8Rows& in, int64_t begin, int64_t end) {
-    kernels_.int8.gate_up(in, LinearOf(p.gate)->view(), LinearOf(p.up)->view(), f, hidden_.row(0), hidden_.ld(), begin,
-                          end);
-  });
+  Linear(rows(), *LinearOf(p.gate), LinearOf(p.gate)->panels(), normed,
+         [&](const Int8Rows& in, int64_t begin, int64_t end) {
+           kernels_.int8.gate_up(in, LinearOf(p.gate)->view(), LinearOf(p.up)->view(), f, hidden_.row(0), hidden_.ld(),
+                                 begin, end);
+         });
   const auto copied = [&](int64_t i, float* work) { std::copy_n(hidden_.row(i), ffn, work); };
-  Linear(rows(), ffn, LinearOf(p.down)->panels(), copied, [&](const Int8Rows& in, int64_t begin, int64_t end) {
-    Matmul(p.down, in, x->row(0), x->ld(), true, begin, end);
-  });
+  Linear(rows(), *LinearOf(p.down), LinearOf(p.down)->panels(), copied,
+         [&](const Int8Rows& in, int64_t begin, int64_t end) {
+           Matmul(p.down, in, x->row(0), x->ld(), true, begin, end);
+         });
 }
 
 void Int8Context::Head(const HeadParams& p) {
@@ -270,7 +271,7 @@ void Int8Context::Head(const HeadParams& p) {
   const auto normed = [&](int64_t i, float* work) {
     kernels_.floats.rms_norm(x->row(wanted[size_t(i)]), norm, p.eps, x->cols(), work);
   };
-  Linear(int64_t(wanted.size()), x->cols(), LinearOf(p.head)->panels(), normed,
+  Linear(int64_t(wanted.size()), *LinearOf(p.head), LinearOf(p.head)->panels(), normed,
          [&](const Int8Rows& in, int64_t begin, int64_t end) {
            Matmul(p.head, in, p.logits, p.head->rows(), false, begin, end);
          });

@@ -15,13 +15,13 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/bf16_kv.h"
 #include "kernels/cpu/cpu_storage.h"
-#include "kernels/cpu/host_memory.h"
 #include "kernels/cpu/int8/int8_table.h"
 #include "kernels/cpu/int8/int8_weight.h"
 #include "kernels/cpu/int8/quantised_rows.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/step_plan.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/thread_scratch.h"
 
 namespace sluice::kernels::cpu {
 
@@ -60,13 +60,12 @@ class Int8Context final : public Context {
   Int8Context(const ContextLimits& limits, const Int8Kernels& kernels, int threads);
 
   int rows() const { return plan_.batch().rows(); }
-  absl::Status GrowRows(int64_t cols);
-  absl::Status GrowScratch(int64_t cols, int64_t head_dim);
-  float* scratch(int thread) const { return scratch_[size_t(thread)].floats(); }
+  // Makes room for quantised rows of `cols`.
+  absl::Status HoldRows(int64_t cols);
 
   void Quantise(int64_t begin, int64_t end, int64_t cols, FillRow fill, float* work, QuantisedRows& to) const;
-  // Quantises `count` rows of `cols` and multiplies them by all `panels`.
-  void Linear(int64_t count, int64_t cols, int64_t panels, FillRow fill, Multiply multiply);
+  // Quantises `count` rows for products with `w` and those beside it, of `panels` panels in all, and multiplies them.
+  void Linear(int64_t count, const Int8Weight& w, int64_t panels, FillRow fill, Multiply multiply);
   void Matmul(const Weight* w, const Int8Rows& x, float* y, int64_t ld, bool accumulate, int64_t begin,
               int64_t end) const;
 
@@ -78,8 +77,8 @@ class Int8Context final : public Context {
   const Int8Kernels kernels_;
   ThreadPool pool_;
   StepPlan plan_;
-  int64_t scratch_cols_ = 0, scratch_head_dim_ = 0;
-  std::vector<HostMemory> scratch_;        // [threads]: a row, or an attention item
+  ThreadScratch scratch_;
+  int64_t row_cols_ = 0;                   // that the quantised rows have room for
   QuantisedRows shared_rows_;              // [max_rows]
   std::vector<QuantisedRows> own_rows_;    // [threads][kOwnRows]
   ScratchRows hidden_;                     // [max_rows][max_ffn]

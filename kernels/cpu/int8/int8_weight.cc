@@ -37,19 +37,18 @@ absl::StatusOr<std::unique_ptr<Int8Weight>> Int8Weight::Pack(const HostTensor& t
   }
   if (memory.filled) return weight;
   const int64_t k = PadInt8(tensor.cols);
-  const Rotation rotation = PlanRotation(tensor.cols);
   pool.RunRanges(weight->panels(), 1, [&](int64_t begin, int64_t end, int) {
     std::vector<float> row(size_t(k) + kRowPad);
     std::vector<uint8_t> rounded(static_cast<size_t>(k));
     for (int64_t p = begin; p < end; ++p) {
-      weight->PackPanel(tensor, floats, kernels, rotation, p, row.data(), rounded.data());
+      weight->PackPanel(tensor, floats, kernels, p, row.data(), rounded.data());
     }
   });
   return weight;
 }
 
-void Int8Weight::PackPanel(const HostTensor& tensor, const KernelTable& floats, const Int8Table& kernels,
-                           const Rotation& rotation, int64_t panel, float* row, uint8_t* bytes) {
+void Int8Weight::PackPanel(const HostTensor& tensor, const KernelTable& floats, const Int8Table& kernels, int64_t panel,
+                           float* row, uint8_t* bytes) {
   const int64_t k = PadInt8(cols());
   const size_t row_bytes = RowBytes(tensor.type, cols());
   int8_t* to = data() + panel * kPanelRows * k;
@@ -57,8 +56,8 @@ void Int8Weight::PackPanel(const HostTensor& tensor, const KernelTable& floats, 
     const int64_t at = panel * kPanelRows + n;
     std::fill(row, row + k, 0.0f);
     floats.dequantize(tensor.type, static_cast<const uint8_t*>(tensor.data) + size_t(at) * row_bytes, cols(), row);
-    kernels.rotate(rotation, row);
-    scales()[at] = kernels.round(row, rotation.vectors, bytes, k) / float(rotation.gain);
+    kernels.rotate(rotation_, row);
+    scales()[at] = kernels.round(row, rotation_.vectors, bytes, k) / float(rotation_.gain);
     int32_t sum = 0;
     for (int64_t i = 0; i < k; ++i) {
       const int value = int(bytes[i]) - 128;

@@ -32,17 +32,19 @@ class Int8Weight final : public Weight {
 
   int64_t panels() const { return (rows() + kPanelRows - 1) / kPanelRows; }
   Int8Panels view() const;
+  const Rotation& rotation() const { return rotation_; }  // of its rows, and so of what they are multiplied by
 
  private:
-  Int8Weight(int64_t rows, int64_t cols) : Weight(rows, cols) {}
+  Int8Weight(int64_t rows, int64_t cols) : Weight(rows, cols), rotation_(PlanRotation(cols)) {}
 
-  void PackPanel(const HostTensor& tensor, const KernelTable& floats, const Int8Table& kernels,
-                 const Rotation& rotation, int64_t panel, float* row, uint8_t* bytes);
+  void PackPanel(const HostTensor& tensor, const KernelTable& floats, const Int8Table& kernels, int64_t panel,
+                 float* row, uint8_t* bytes);
 
   int8_t* data() const { return reinterpret_cast<int8_t*>(memory_); }
   float* scales() const { return reinterpret_cast<float*>(data() + panels() * kPanelRows * PadInt8(cols())); }
   int32_t* offsets() const { return reinterpret_cast<int32_t*>(scales() + panels() * kPanelRows); }
 
+  const Rotation rotation_;
   HostMemory own_;  // empty where the memory was given
   std::byte* memory_ = nullptr;
 };

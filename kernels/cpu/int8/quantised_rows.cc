@@ -16,12 +16,10 @@ absl::StatusOr<QuantisedRows> QuantisedRows::Create(int64_t max_rows, int64_t ma
   return rows;
 }
 
-void QuantisedRows::Use(int64_t cols) {
-  if (cols == cols_) return;
-  CHECK_LE(cols, max_cols_) << "wider than ContextLimits says";
-  cols_ = cols;
-  padded_ = PadInt8(cols);
-  rotation_ = PlanRotation(cols);
+void QuantisedRows::Use(const Int8Weight& w) {
+  CHECK_LE(w.cols(), max_cols_) << "wider than ContextLimits says";
+  padded_ = PadInt8(w.cols());
+  rotation_ = &w.rotation();
 }
 
 }  // namespace sluice::kernels::cpu

@@ -18,23 +18,24 @@ class QuantisedRows {
   // Room for `max_rows` rows of up to `max_cols` columns.
   static absl::StatusOr<QuantisedRows> Create(int64_t max_rows, int64_t max_cols);
 
-  // Rows of `cols` columns from now on.
-  void Use(int64_t cols);
+  // From now on rows that are multiplied by `w`, or by others of its width: they are rotated as its rows were. `w` must
+  // outlive their use.
+  void Use(const Int8Weight& w);
 
   // Row i from work [rotation.vectors][16], zero past cols, which is overwritten.
   void Set(const Int8Table& kernels, int64_t i, float* work) {
-    kernels.rotate(rotation_, work);
-    scales_[size_t(i)] = kernels.round(work, rotation_.vectors, bytes() + i * padded_, padded_);
+    kernels.rotate(*rotation_, work);
+    scales_[size_t(i)] = kernels.round(work, rotation_->vectors, bytes() + i * padded_, padded_);
   }
 
-  int64_t work_floats() const { return rotation_.vectors * 16; }
+  int64_t work_floats() const { return rotation_->vectors * 16; }
   Int8Rows view(int64_t rows) const { return {bytes(), scales_.data(), rows}; }
 
  private:
   uint8_t* bytes() const { return reinterpret_cast<uint8_t*>(memory_.data()); }
 
-  int64_t max_cols_ = 0, cols_ = 0, padded_ = 0;
-  Rotation rotation_;
+  int64_t max_cols_ = 0, padded_ = 0;
+  const Rotation* rotation_ = nullptr;
   HostMemory memory_;          // [rows][padded]
   std::vector<float> scales_;  // [rows]
 };
