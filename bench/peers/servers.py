@@ -48,6 +48,8 @@ async def is_ready(port, path):
 class Sluice:
     """A cluster of deploy/up; `shape` are its flags."""
 
+    seeds = True  # it takes a seed for each request
+
     def __init__(self, args, shape):
         self.args, self.shape, self.port = args, shape, free_port()
         self.name = "sluice " + (" ".join(shape) or "split")
@@ -76,6 +78,8 @@ class Sluice:
 
 class Process:
     """A server of one command, and what that starts."""
+
+    seeds = True
 
     def __init__(self, name):
         self.name, self.port = name, free_port()
@@ -129,6 +133,8 @@ class Llama(Process):
 class Vllm(Process):
     """vLLM's server for CPUs on the same weights in bf16: `slots` sequences of `context` tokens, `batch` tokens a step."""
 
+    seeds = False  # a seeded prompt that takes more than one step ends its worker: "CPU Generator does not use offset"
+
     def __init__(self, args, slots, threads, batch, context):
         self.args, self.threads, self.home = args, threads, args.vllm
         self.flags = ["--max-num-seqs", slots, "--max-num-batched-tokens", batch, "--max-model-len", context]
@@ -149,13 +155,15 @@ class Vllm(Process):
         return folder
 
     def start(self):
-        preload = [str(self.home / "lib/libiomp5.so")]
-        # Left alone it would keep one of two cores for its own front.
+        cores = sorted(os.sched_getaffinity(0))
+        # Its own choice, one core for its front and the others for threads, or these cores whatever its front needs.
+        bind = "auto" if self.threads == len(cores) - 1 else ",".join(map(str, cores[:self.threads]))
         environment = {
-            "OMP_NUM_THREADS": str(self.threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "2",
-            "LD_PRELOAD": ":".join(preload), "VLLM_CACHE_ROOT": str(self.home / "cache"),
-            "TORCHINDUCTOR_CACHE_DIR": str(self.home / "cache/inductor"), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1",
-            "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "PATH": f"{self.home / 'bin'}:{os.environ['PATH']}",
+            "VLLM_CPU_OMP_THREADS_BIND": bind, "LD_PRELOAD": str(self.home / "lib/libiomp5.so"),
+            "VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CACHE_ROOT": str(self.home / "cache"),
+            "TORCHINDUCTOR_CACHE_DIR": str(self.home / "cache/inductor"), "VLLM_USE_AOT_COMPILE": "0", "HF_HUB_OFFLINE": "1",
+            "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
+            "PATH": f"{self.home / 'bin'}:{os.environ['PATH']}",
         }
         # The first start with new flags compiles for minutes. Prompts never repeat, as above.
         return self.launch([machine.program(self.home / "bin", "vllm"), "serve", self.model(), "--host", "127.0.0.1", "--port",

@@ -63,15 +63,16 @@ class Limits:
         return not answer.error and answer.ttft <= self.ttft and answer.tpot <= self.tpot
 
 
-async def ask(port, prompt, max_tokens, scheduled, seed):
-    answer = openai_client.complete(port, prompt, max_tokens, scheduled, seed=seed, **SAMPLING)
+async def ask(server, prompt, max_tokens, scheduled, seed):
+    fields = {**SAMPLING, "seed": seed} if server.seeds else SAMPLING
+    answer = openai_client.complete(server.port, prompt, max_tokens, scheduled, **fields)
     try:
         return await asyncio.wait_for(answer, GIVE_UP)
     except asyncio.TimeoutError:
         return openai_client.Answer(scheduled, error=f"no answer within {GIVE_UP:.0f} s")
 
 
-async def poisson_run(port, rate, count, seed, limits):
+async def poisson_run(server, rate, count, seed, limits):
     """Stops early once too many have missed for the rate to count."""
     rng = random.Random(seed)
     began, pending, answers, at = time.monotonic() + 0.1, set(), [], 0.0
@@ -86,7 +87,7 @@ async def poisson_run(port, rate, count, seed, limits):
     sent = 0
     while (sent < count or pending) and not missed_too_many():
         if sent < count and time.monotonic() >= began + at:
-            task = asyncio.create_task(ask(port, prompt_of(rng, rng.randint(128, 384)), rng.randint(32, 96), began + at,
+            task = asyncio.create_task(ask(server, prompt_of(rng, rng.randint(128, 384)), rng.randint(32, 96), began + at,
                                            rng.getrandbits(31)))
             pending.add(task)
             task.add_done_callback(collect)
@@ -116,11 +117,11 @@ def verdict(answers, limits, rate, count, stopped_early, seconds):
     }
 
 
-async def alone_run(port, count, seed, limits):
+async def alone_run(server, count, seed, limits):
     """One request at a time: what the server manages without a queue."""
     rng, answers, began = random.Random(seed), [], time.monotonic()
     for _ in range(count):
-        answers.append(await ask(port, prompt_of(rng, rng.randint(128, 384)), rng.randint(32, 96), time.monotonic(),
+        answers.append(await ask(server, prompt_of(rng, rng.randint(128, 384)), rng.randint(32, 96), time.monotonic(),
                                  rng.getrandbits(31)))
     return verdict(answers, limits, None, count, False, time.monotonic() - began)
 
@@ -138,8 +139,8 @@ class Search:
             machine.Rivals.wait_until_gone(self.args.patience)
             seed = f"{self.args.seed} {self.server.name} {len(self.runs)}"
             with machine.Rivals() as rivals:
-                run = asyncio.run(poisson_run(self.server.port, rate, count, seed, self.limits) if rate else
-                                  alone_run(self.server.port, count, seed, self.limits))
+                run = asyncio.run(poisson_run(self.server, rate, count, seed, self.limits) if rate else
+                                  alone_run(self.server, count, seed, self.limits))
             run["rivals"] = rivals.share
             self.runs.append(run)
             self.tell(run)
@@ -191,7 +192,7 @@ class Search:
 def on(server, args, work):
     ready_s = server.start()
     try:
-        warm = asyncio.run(ask(server.port, prompt_of(random.Random(args.seed), 300), 8, time.monotonic(), 1))
+        warm = asyncio.run(ask(server, prompt_of(random.Random(args.seed), 300), 8, time.monotonic(), 1))
         if warm.error:
             raise machine.Failed(f"{server.name}: {warm.error}")
         result = work(server)
@@ -255,14 +256,14 @@ def goodput(args, result):
     return lines
 
 
-async def gaps_run(port, args, seed):
+async def gaps_run(server, args, seed):
     rng = random.Random(seed)
     streams, intruders = [], []
     ends = time.monotonic() + args.prompts * args.every + 1
 
     async def stream():
         while time.monotonic() < ends:
-            streams.append(await ask(port, prompt_of(rng, 64), 512, time.monotonic(), rng.getrandbits(31)))
+            streams.append(await ask(server, prompt_of(rng, 64), 512, time.monotonic(), rng.getrandbits(31)))
             if streams[-1].error and "within" not in streams[-1].error:
                 await asyncio.sleep(0.2)
 
@@ -270,7 +271,7 @@ async def gaps_run(port, args, seed):
         await asyncio.sleep(1)
         tasks = []
         for _ in range(args.prompts):
-            tasks.append(asyncio.create_task(ask(port, prompt_of(rng, 1500), 8, time.monotonic(), rng.getrandbits(31))))
+            tasks.append(asyncio.create_task(ask(server, prompt_of(rng, 1500), 8, time.monotonic(), rng.getrandbits(31))))
             await asyncio.sleep(args.every)
         intruders.extend(await asyncio.gather(*tasks))
     running = [asyncio.create_task(stream()) for _ in range(args.streams)]
@@ -290,7 +291,7 @@ def gaps(args, result):
         for i in range(args.tries):
             machine.Rivals.wait_until_gone(args.patience)
             with machine.Rivals() as rivals:
-                done = asyncio.run(gaps_run(server.port, args, f"{args.seed} {server.name} {i}"))
+                done = asyncio.run(gaps_run(server, args, f"{args.seed} {server.name} {i}"))
             done["rivals"] = rivals.share
             if rivals.share <= args.max_rivals:
                 break
@@ -322,7 +323,7 @@ def main():
     parser.add_argument("--seed", default="1")
     parser.add_argument("--context", type=int, default=0, help="tokens of a peer's slot; 0: 512, for gaps 2048")
     parser.add_argument("--tune", default="4:2:2048,8:2:2048,8:2:256,16:2:256", help="llama-server's settings to try")
-    parser.add_argument("--tune-vllm", default="16:2:256,16:2:512,32:2:256", help="vLLM's settings to try")
+    parser.add_argument("--tune-vllm", default="16:1:256,8:1:256,16:1:512,16:2:256", help="vLLM's settings to try")
     parser.add_argument("--max-rivals", type=float, default=0.03, help="a run that fails while others ran at a raised "
                         "priority for more than this share of its time is repeated")
     parser.add_argument("--tries", type=int, default=4, help="of such a run")
@@ -334,7 +335,7 @@ def main():
     parser.add_argument("--short", type=int, default=50, help="requests of a run of the search")
     parser.add_argument("--requests", type=int, default=200, help="requests of the deciding runs")
     parser.add_argument("--peer-settings", default="8:2:256", help="llama-server's for gaps")
-    parser.add_argument("--vllm-settings", default="16:2:256", help="vLLM's for gaps")
+    parser.add_argument("--vllm-settings", default="16:1:256", help="vLLM's for gaps")
     parser.add_argument("--streams", type=int, default=4)
     parser.add_argument("--prompts", type=int, default=15)
     parser.add_argument("--every", type=float, default=4.0, help="seconds between prompts")
