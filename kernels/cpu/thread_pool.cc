@@ -1,8 +1,12 @@
 #include "kernels/cpu/thread_pool.h"
 
 #include <immintrin.h>
+#include <sched.h>
+#include <sys/sysinfo.h>
 
 #include <algorithm>
+
+#include "kernels/cpu/own_cores.h"
 
 namespace sluice::kernels::cpu {
 namespace {
@@ -26,10 +30,30 @@ T AwaitChange(const std::atomic<T>& value, T old) {
   return now;
 }
 
+constexpr int kAnyCore = -1;
+
+std::vector<int> CoresOfProcess(int threads) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return {};
+  return OwnCores(allowed, threads, get_nprocs_conf());
+}
+
+// At best: a core that went away leaves the thread where it may be.
+void StayOn(int core) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  (void)sched_setaffinity(0, sizeof one, &one);
+}
+
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { Work(i); });
+  const std::vector<int> cores = CoresOfProcess(threads);
+  for (int i = 1; i < threads; ++i) {
+    const int core = cores.empty() ? kAnyCore : cores[size_t(i)];
+    workers_.emplace_back([this, i, core] { Work(i, core); });
+  }
 }
 
 ThreadPool::~ThreadPool() {
@@ -49,7 +73,8 @@ void ThreadPool::Run(absl::FunctionRef<void(int)> fn) {
   for (int busy = busy_.load(std::memory_order_acquire); busy != 0;) busy = AwaitChange(busy_, busy);
 }
 
-void ThreadPool::Work(int index) {
+void ThreadPool::Work(int index, int core) {
+  if (core != kAnyCore) StayOn(core);
   uint32_t seen = 0;
   for (;;) {
     seen = AwaitChange(round_, seen);

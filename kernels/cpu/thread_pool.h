@@ -6,6 +6,9 @@
 //
 // Workers spin for a few tens of microseconds after a run, since a step is a train of short runs, then sleep on a
 // futex. A pool of one thread starts none and calls fn directly. One caller at a time.
+//
+// Where the process was confined to exactly as many cores as the pool has threads (worker option --cpus, taskset), each
+// worker stays on a core of its own. Elsewhere the system places them: a core may be shared with others.
 #pragma once
 
 #include <atomic>
@@ -32,7 +35,7 @@ class ThreadPool {
   void RunRanges(int64_t n, int64_t grain, absl::FunctionRef<void(int64_t begin, int64_t end, int index)> fn);
 
  private:
-  void Work(int index);
+  void Work(int index, int core);
 
   const absl::FunctionRef<void(int)>* job_ = nullptr;  // of the current run; published by round_
   alignas(64) std::atomic<uint32_t> round_{0};         // counts runs

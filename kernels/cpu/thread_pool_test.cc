@@ -7,6 +7,8 @@
 #include <numeric>
 #include <set>
 
+#include "kernels/cpu/own_cores.h"
+
 namespace sluice::kernels::cpu {
 namespace {
 
@@ -18,6 +20,20 @@ TEST(ThreadPool, RunsEveryIndexOnceEachTime) {
     for (int i = 0; i < 2000; ++i) pool.Run([&](int index) { ++runs[size_t(index)]; });
     EXPECT_EQ(runs, std::vector<int>(size_t(threads), 2000));
   }
+}
+
+cpu_set_t Cores(std::initializer_list<int> cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(core, &set);
+  return set;
+}
+
+TEST(OwnCores, OfAProcessThatWasConfinedToThem) {
+  EXPECT_EQ(OwnCores(Cores({2, 5, 9}), 3, 16), (std::vector<int>{2, 5, 9}));
+  EXPECT_TRUE(OwnCores(Cores({2, 5, 9}), 2, 16).empty()) << "fewer threads: the system places them";
+  EXPECT_TRUE(OwnCores(Cores({2, 5, 9}), 4, 16).empty());
+  EXPECT_TRUE(OwnCores(Cores({0, 1}), 2, 2).empty()) << "the whole machine: others are on it";
 }
 
 TEST(ThreadPool, OneThreadIsTheCaller) {
