@@ -10,7 +10,8 @@
 //   q' = q * scale, rounded. Spans of kSpanKeys keys from absolute position 0; in a span, tiles of kKeyTile keys,
 //   ascending, as in attention_inl.h but with the score of a key as one chain of fma over ascending d. Spans after the
 //   first are merged into what came before: M = max(Ma, Mb), a = exp(Ma - M), b = exp(Mb - M), and sums and outs as
-//   fma(of the span, b, before * a). So spans can be computed apart.
+//   fma(of the span, b, before * a). So spans can be computed apart: a part of the keys leaves states, which are merged
+//   in the same order later, to the same bits.
 //
 // Only plain structs here, as in kernel_table.h.
 #pragma once
@@ -23,12 +24,19 @@ namespace sluice::kernels::cpu {
 
 inline constexpr int kSpanKeys = 256;  // a multiple of kKeyTile
 
-// The sequence and head that are computed next, so that its first keys are on their way in time.
+// The keys of the sequence and head that are computed next, so that the first of them are on their way in time.
 struct Bf16NextItem {
   const uint16_t* kv = nullptr;     // null: none
   const int32_t* blocks = nullptr;  // block table
-  int64_t keys = 0;
+  int64_t first_key = 0;
+  int64_t end_key = 0;
 };
+
+// What some rows got from some of their keys, before the division by the sum: out [rows][padded head dim], max [rows],
+// sum [rows].
+__attribute__((always_inline)) constexpr int64_t AttentionStateFloats(int64_t rows, int64_t head_dim) {
+  return rows * (PaddedHeadDim(head_dim) + 2);
+}
 
 // As AttentionArgs, but for `kv`.
 struct Bf16AttentionArgs {
@@ -46,14 +54,32 @@ struct Bf16AttentionArgs {
   int64_t v_offset;      // elements from K to V
   int block_size;
   const int32_t* blocks;  // block table
+
+  // All keys that the rows see if first_key is 0, end_key is past the last one and states is null: then `out` is
+  // written. Else a part of them, from the start of a span to the end of one, and `states` is: one state of the part
+  // that starts at 0, and one of every span of the other parts, the rows left out that do not see it.
+  int64_t first_key;
+  int64_t end_key;
+  float* states;
   Bf16NextItem next;
   float* scratch;  // Bf16AttentionScratchFloats(head_dim), 64-byte aligned
+};
+
+// One row of states that stand for all of its keys, in ascending order.
+struct MergeArgs {
+  const float* states;  // [count] states of `rows` rows
+  int count;
+  int rows;
+  int row;
+  int head_dim;
+  float* out;  // [head_dim]
 };
 
 struct Bf16KvTable {
   // Stores k and v [head_dim] of one slot; `kv` is at the K of the block and head.
   void (*write)(const float* k, const float* v, int head_dim, int slot, int block_size, int64_t v_offset, uint16_t* kv);
   void (*attention)(const Bf16AttentionArgs& args);
+  void (*merge)(const MergeArgs& args);
 };
 
 extern const Bf16KvTable kScalarBf16Kv;

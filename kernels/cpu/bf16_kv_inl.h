@@ -57,22 +57,23 @@ struct Bf16Tile {
   }
 };
 
+// Keys past the end are the last ones again: read, never used.
 SLUICE_INLINE const uint16_t* FindKey(const Bf16AttentionArgs& a, const Bf16NextItem& item, int64_t position) {
-  position = position < item.keys ? position : (item.keys - 1) / 16 * 16;
+  position = position < item.end_key ? position : (item.end_key - 1) / 16 * 16;
   return item.kv + item.blocks[position / a.block_size] * a.block_stride + position % a.block_size * a.head_dim;
 }
 
-// Keys past `end` are the last ones again: read, never used.
-SLUICE_INLINE void FindBf16Keys(const Bf16AttentionArgs& a, int64_t first, int64_t end, Bf16Tile& tile) {
+SLUICE_INLINE void FindBf16Keys(const Bf16AttentionArgs& a, int64_t first, Bf16Tile& tile) {
   tile.head_dim = a.head_dim;
-  Bf16NextItem next{a.kv, a.blocks, end};
+  const Bf16NextItem here{a.kv, a.blocks, a.first_key, a.end_key};
+  Bf16NextItem next = here;
   int64_t next_first = first + kKeyTile;
-  if (next_first >= end && a.next.kv != nullptr) {
+  if (next_first >= a.end_key && a.next.kv != nullptr) {
     next = a.next;
-    next_first = 0;
+    next_first = a.next.first_key;
   }
   for (int i = 0; i < kKeyTile / 16; ++i) {
-    tile.k[i] = FindKey(a, {a.kv, a.blocks, end}, first + i * 16);
+    tile.k[i] = FindKey(a, here, first + i * 16);
     tile.v[i] = tile.k[i] + a.v_offset;
     tile.next_k[i] = FindKey(a, next, next_first + i * 16);
     tile.next_v[i] = tile.next_k[i] + a.v_offset;
@@ -133,12 +134,11 @@ void AttendBf16Tile(const AttentionRows& b, int first_row, const Bf16Tile& tile,
 }
 
 // The same for blocks that are no whole vectors: copies of K turned to [head_dim][16], and of V.
-SLUICE_INLINE void CopyBf16Keys(const Bf16AttentionArgs& a, int64_t first, int64_t end, uint16_t* copy,
-                                Bf16Tile& tile) {
+SLUICE_INLINE void CopyBf16Keys(const Bf16AttentionArgs& a, int64_t first, uint16_t* copy, Bf16Tile& tile) {
   const int64_t dim = a.head_dim, plane = kKeyTile * dim;
   tile.head_dim = dim;
   for (int j = 0; j < kKeyTile; ++j) {
-    const int64_t position = first + j < end ? first + j : end - 1;
+    const int64_t position = first + j < a.end_key ? first + j : a.end_key - 1;
     const uint16_t* k = a.kv + a.blocks[position / a.block_size] * a.block_stride + position % a.block_size * dim;
     uint16_t* to = copy + j / 16 * 16 * dim + j % 16;
     for (int64_t d = 0; d < dim; ++d) to[d * 16] = k[d];
@@ -150,29 +150,54 @@ SLUICE_INLINE void CopyBf16Keys(const Bf16AttentionArgs& a, int64_t first, int64
   }
 }
 
-// What the spans before the current one gave.
-struct EarlierSpans {
+// A state of AttentionStateFloats.
+struct AttentionState {
   float* out;  // [rows][dim]
   float* max;  // [rows]
   float* sum;  // [rows]
 };
 
-// The state of row r moves to `to`, merged with what is there, and starts anew.
+SLUICE_INLINE AttentionState StateAt(float* states, int64_t index, int64_t rows, int64_t head_dim) {
+  float* out = states + index * AttentionStateFloats(rows, head_dim);
+  float* max = out + rows * PaddedHeadDim(head_dim);
+  return {out, max, max + rows};
+}
+
+// How two states become one.
 template <class S>
-SLUICE_INLINE void CloseSpan(const AttentionRows& b, int r, bool first_span, const EarlierSpans& to) {
-  float *out = b.out + r * b.dim, *before = to.out + r * b.dim;
-  if (first_span) {
+struct MergeWeights {
+  float max;
+  typename S::F before, span;
+
+  SLUICE_INLINE MergeWeights(float max_before, float max_of_span) {
+    max = max_before > max_of_span ? max_before : max_of_span;
+    before = Exp<S>(S::Set1(max_before - max));
+    span = Exp<S>(S::Set1(max_of_span - max));
+  }
+  SLUICE_INLINE typename S::F Out(typename S::F out_before, typename S::F out_of_span) const {
+    return S::Fma(out_of_span, span, S::Mul(out_before, before));
+  }
+  SLUICE_INLINE float Sum(float sum_before, float sum_of_span) const {
+    return __builtin_fmaf(sum_of_span, S::First(span), sum_before * S::First(before));
+  }
+};
+
+// The state of row r moves to `to`, merged with what is there unless it is the first.
+template <class S>
+SLUICE_INLINE void CloseSpan(const AttentionRows& b, int r, bool first, const AttentionState& to) {
+  const float* out = b.out + r * b.dim;
+  float* before = to.out + r * b.dim;
+  if (first) {
     for (int64_t d = 0; d < b.dim; d += 16) S::Store(before + d, S::Load(out + d));
     to.max[r] = b.max[r];
     to.sum[r] = b.sum[r];
   } else {
-    const float max = to.max[r] > b.max[r] ? to.max[r] : b.max[r];
-    const auto old_weight = Exp<S>(S::Set1(to.max[r] - max)), new_weight = Exp<S>(S::Set1(b.max[r] - max));
+    const MergeWeights<S> weights(to.max[r], b.max[r]);
     for (int64_t d = 0; d < b.dim; d += 16) {
-      S::Store(before + d, S::Fma(S::Load(out + d), new_weight, S::Mul(S::Load(before + d), old_weight)));
+      S::Store(before + d, weights.Out(S::Load(before + d), S::Load(out + d)));
     }
-    to.max[r] = max;
-    to.sum[r] = __builtin_fmaf(b.sum[r], S::First(new_weight), to.sum[r] * S::First(old_weight));
+    to.max[r] = weights.max;
+    to.sum[r] = weights.Sum(to.sum[r], b.sum[r]);
   }
 }
 
@@ -187,36 +212,73 @@ template <class S>
 void Bf16Attention(const Bf16AttentionArgs& a) {
   AttentionRows b = StartRows<S>(a);
   uint16_t* copied_keys = reinterpret_cast<uint16_t*>(b.out + kAttentionRows * b.dim);
-  EarlierSpans earlier;
-  earlier.out = a.scratch + AttentionScratchFloats(a.head_dim);
-  earlier.max = earlier.out + kAttentionRows * b.dim;
-  earlier.sum = earlier.max + kAttentionRows;
-  const int64_t end = a.first_position + a.tokens;
-  const bool spans = end > kSpanKeys;
-  for (int64_t first = 0; first < end; first += kKeyTile) {
+  float* states = a.states != nullptr ? a.states : a.scratch + AttentionScratchFloats(a.head_dim);
+  const bool spans = a.states != nullptr || a.end_key > kSpanKeys;
+  for (int64_t first = a.first_key; first < a.end_key; first += kKeyTile) {
     int valid[kAttentionRows];
     const int first_row = VisibleKeys(a, b.rows, first, valid);
-    if (first % kSpanKeys == 0 && first > 0) {
+    if (first % kSpanKeys == 0 && first > a.first_key) {
       for (int r = 0; r < b.rows; ++r) OpenSpan<S>(b, r);
     }
     Bf16Tile tile;
     if (a.block_size % 16 == 0) {
-      FindBf16Keys(a, first, end, tile);
+      FindBf16Keys(a, first, tile);
     } else {
-      CopyBf16Keys(a, first, end, copied_keys, tile);
+      CopyBf16Keys(a, first, copied_keys, tile);
     }
     AttendBf16Tile<S>(b, first_row, tile, valid);
-    if (!spans || ((first + kKeyTile) % kSpanKeys != 0 && first + kKeyTile < end)) continue;
+    if (!spans || ((first + kKeyTile) % kSpanKeys != 0 && first + kKeyTile < a.end_key)) continue;
     const int64_t span = first / kSpanKeys * kSpanKeys;
+    const bool merge = a.first_key == 0;
+    const AttentionState to = StateAt(states, merge ? 0 : (span - a.first_key) / kSpanKeys, b.rows, a.head_dim);
     for (int r = 0; r < b.rows; ++r) {
-      if (a.first_position + r / a.heads >= span) CloseSpan<S>(b, r, span == 0, earlier);
+      if (a.first_position + r / a.heads >= span) CloseSpan<S>(b, r, !merge || span == 0, to);
     }
   }
+  if (a.states != nullptr) return;
   if (spans) {
-    b.out = earlier.out;
-    b.sum = earlier.sum;
+    const AttentionState all = StateAt(states, 0, b.rows, a.head_dim);
+    b.out = all.out;
+    b.sum = all.sum;
   }
   FinishRows<S>(a, b);
+}
+
+// Columns [d, d + kVectors * 16) of a row.
+template <class S, int kVectors>
+SLUICE_INLINE void MergeColumns(const MergeArgs& a, int64_t d) {
+  const auto state = [&](int i) SLUICE_LAMBDA { return StateAt(const_cast<float*>(a.states), i, a.rows, a.head_dim); };
+  const int64_t at = a.row * PaddedHeadDim(a.head_dim) + d;
+  AttentionState s = state(0);
+  typename S::F acc[kVectors];
+  SLUICE_UNROLL
+  for (int v = 0; v < kVectors; ++v) acc[v] = S::Load(s.out + at + v * 16);
+  float max = s.max[a.row], sum = s.sum[a.row];
+  for (int i = 1; i < a.count; ++i) {
+    s = state(i);
+    const MergeWeights<S> weights(max, s.max[a.row]);
+    SLUICE_UNROLL
+    for (int v = 0; v < kVectors; ++v) acc[v] = weights.Out(acc[v], S::Load(s.out + at + v * 16));
+    max = weights.max;
+    sum = weights.Sum(sum, s.sum[a.row]);
+  }
+  const auto inverse = S::Set1(1.0f / sum);
+  SLUICE_UNROLL
+  for (int v = 0; v < kVectors; ++v) {
+    const int64_t column = d + v * 16, rest = a.head_dim - column;
+    if (rest >= 16) {
+      S::Store(a.out + column, S::Mul(acc[v], inverse));
+    } else {
+      S::StorePartial(a.out + column, S::Mul(acc[v], inverse), int(rest));
+    }
+  }
+}
+
+template <class S>
+void MergeStates(const MergeArgs& a) {
+  int64_t d = 0;
+  for (; d + 64 <= a.head_dim; d += 64) MergeColumns<S, 4>(a, d);
+  for (; d < a.head_dim; d += 16) MergeColumns<S, 1>(a, d);
 }
 
 }  // namespace sluice::kernels::cpu

@@ -24,6 +24,7 @@ constinit const KernelTable kScalarKernels = {
     .dequantize = &Dequantize<Simd>,
 };
 
-constinit const Bf16KvTable kScalarBf16Kv = {.write = &WriteBf16<Simd>, .attention = &Bf16Attention<Simd>};
+constinit const Bf16KvTable kScalarBf16Kv = {
+    .write = &WriteBf16<Simd>, .attention = &Bf16Attention<Simd>, .merge = &MergeStates<Simd>};
 
 }  // namespace sluice::kernels::cpu
