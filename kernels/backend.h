@@ -104,44 +104,44 @@ enum class MlpActivation : uint8_t { kSilu, kGeluTanh };
 struct EmbedParams {
   const Weight* table = nullptr;  // [vocab][hidden]
   float scale = 1.0f;
-  Activation* x = nullptr;        // out [rows][hidden]
+  Activation* x = nullptr;  // out [rows][hidden]
 };
 
 // h = rms_norm(x) * norm;  q, k, v = h Wᵀ (+ bias)
 struct NormQkvParams {
-  const Activation* x = nullptr;   // [rows][hidden]
-  const Weight* norm = nullptr;    // [1][hidden]
+  const Activation* x = nullptr;  // [rows][hidden]
+  const Weight* norm = nullptr;   // [1][hidden]
   float eps = 1e-5f;
-  const Weight* wq = nullptr;      // [heads * head_dim][hidden]
-  const Weight* wk = nullptr;      // [kv_heads * head_dim][hidden]
-  const Weight* wv = nullptr;      // [kv_heads * head_dim][hidden]
-  const Weight* bq = nullptr;      // [1][heads * head_dim] or null
+  const Weight* wq = nullptr;  // [heads * head_dim][hidden]
+  const Weight* wk = nullptr;  // [kv_heads * head_dim][hidden]
+  const Weight* wv = nullptr;  // [kv_heads * head_dim][hidden]
+  const Weight* bq = nullptr;  // [1][heads * head_dim] or null
   const Weight* bk = nullptr;
   const Weight* bv = nullptr;
-  Activation* q = nullptr;         // out [rows][heads * head_dim]
-  Activation* k = nullptr;         // out [rows][kv_heads * head_dim]
-  Activation* v = nullptr;         // out [rows][kv_heads * head_dim]
+  Activation* q = nullptr;  // out [rows][heads * head_dim]
+  Activation* k = nullptr;  // out [rows][kv_heads * head_dim]
+  Activation* v = nullptr;  // out [rows][kv_heads * head_dim]
 };
 
 // Rotates q and k in place by each row's position and stores k and v at that position's slot.
 struct RopeKvParams {
-  Activation* q = nullptr;         // in/out [rows][heads * head_dim]
-  Activation* k = nullptr;         // in/out [rows][kv_heads * head_dim]
-  const Activation* v = nullptr;   // [rows][kv_heads * head_dim]
-  const Weight* rope = nullptr;    // [max_positions][rotary_dim]: cos of all pairs, then sin of all pairs
-  int rotary_dim = 0;              // leading dims of a head that rotate
+  Activation* q = nullptr;        // in/out [rows][heads * head_dim]
+  Activation* k = nullptr;        // in/out [rows][kv_heads * head_dim]
+  const Activation* v = nullptr;  // [rows][kv_heads * head_dim]
+  const Weight* rope = nullptr;   // [max_positions][rotary_dim]: cos of all pairs, then sin of all pairs
+  int rotary_dim = 0;             // leading dims of a head that rotate
   RopeStyle style = RopeStyle::kInterleaved;
   KvPool* kv = nullptr;
-  int layer = 0;                   // in the pool
+  int layer = 0;  // in the pool
 };
 
 // out = softmax(scale * q Kᵀ + causal mask) V over the row's own sequence, grouped-query.
 struct AttentionParams {
-  const Activation* q = nullptr;   // [rows][heads * head_dim]
-  Activation* out = nullptr;       // [rows][heads * head_dim]
+  const Activation* q = nullptr;  // [rows][heads * head_dim]
+  Activation* out = nullptr;      // [rows][heads * head_dim]
   const KvPool* kv = nullptr;
   int layer = 0;
-  int num_heads = 0;               // a multiple of the pool's num_kv_heads
+  int num_heads = 0;  // a multiple of the pool's num_kv_heads
   float scale = 0.0f;
 };
 
@@ -154,29 +154,29 @@ struct OutputParams {
 
 // h = rms_norm(x) * norm;  x += (act(h Wgᵀ) * (h Wuᵀ)) Wdᵀ
 struct MlpParams {
-  Activation* x = nullptr;         // in/out [rows][hidden]
-  const Weight* norm = nullptr;    // [1][hidden]
+  Activation* x = nullptr;       // in/out [rows][hidden]
+  const Weight* norm = nullptr;  // [1][hidden]
   float eps = 1e-5f;
-  const Weight* gate = nullptr;    // [ffn][hidden]
-  const Weight* up = nullptr;      // [ffn][hidden]
-  const Weight* down = nullptr;    // [hidden][ffn]
+  const Weight* gate = nullptr;  // [ffn][hidden]
+  const Weight* up = nullptr;    // [ffn][hidden]
+  const Weight* down = nullptr;  // [hidden][ffn]
   MlpActivation activation = MlpActivation::kSilu;
 };
 
 // For the rows in StepBatch::logit_rows only: logits = (rms_norm(x) * norm) Wᵀ
 struct HeadParams {
-  const Activation* x = nullptr;   // [rows][hidden]
-  const Weight* norm = nullptr;    // [1][hidden]
+  const Activation* x = nullptr;  // [rows][hidden]
+  const Weight* norm = nullptr;   // [1][hidden]
   float eps = 1e-5f;
-  const Weight* head = nullptr;    // [vocab][hidden]
-  float* logits = nullptr;         // out, host memory [logits][vocab], valid after Finish()
+  const Weight* head = nullptr;  // [vocab][hidden]
+  float* logits = nullptr;       // out, host memory [logits][vocab], valid after Finish()
 };
 
 struct ContextLimits {
-  int max_rows = 0;         // rows of a step
+  int max_rows = 0;  // rows of a step
   int max_seqs = 0;
-  int max_logits = 0;       // rows of logits
-  int max_ffn = 0;          // widest MLP
+  int max_logits = 0;  // rows of logits
+  int max_ffn = 0;     // widest MLP
   int max_hidden = 0;
 };
 
@@ -233,8 +233,8 @@ class Backend {
   virtual absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor, PackedMemory memory) const = 0;
   absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor) const { return PackLinear(tensor, {}); }
 
-  // What PackLinear writes for a matrix of that size; 0 where it copies nothing in host memory.
-  virtual size_t PackedBytes(int64_t rows, int64_t cols) const = 0;
+  // What PackLinear writes for a matrix of that type and size; 0 where it copies nothing in host memory.
+  virtual size_t PackedBytes(const HostTensor& tensor) const = 0;
 
   virtual absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks) const = 0;
   virtual absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const = 0;

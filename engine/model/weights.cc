@@ -9,10 +9,10 @@ namespace sluice::engine {
 
 Weights::Weights(const ModelFile* file, const kernels::Backend* backend, const std::string& packed_folder)
     : file_(file), backend_(backend) {
-  if (packed_folder.empty() || backend->PackedBytes(1, 1) == 0) return;
+  if (packed_folder.empty() || backend->PackedBytes({.rows = 1, .cols = 1}) == 0) return;
   // The numerics id names the rounding and the layout of what is packed.
-  auto packed = PackedFile::Open(packed_folder, absl::StrCat(file->ContentHash().substr(0, 32), ".",
-                                                             std::string(backend->numerics_id())));
+  auto packed = PackedFile::Open(
+      packed_folder, absl::StrCat(file->ContentHash().substr(0, 32), ".", std::string(backend->numerics_id())));
   if (packed.ok()) {
     packed_file_ = *std::move(packed);
   } else {
@@ -36,7 +36,7 @@ void Weights::GiveUpPacked(const absl::Status& why) {
 
 kernels::PackedMemory Weights::MemoryFor(const std::string& name, const kernels::HostTensor& tensor) {
   if (packed_file_ == nullptr || gave_up_) return {};
-  auto region = packed_file_->Find(name, backend_->PackedBytes(tensor.rows, tensor.cols));
+  auto region = packed_file_->Find(name, backend_->PackedBytes(tensor));
   if (region.ok()) return {region->data, region->filled};
   GiveUpPacked(region.status());
   return {};
@@ -68,7 +68,7 @@ absl::StatusOr<const kernels::Weight*> Weights::Make(const std::string& name, st
 }
 
 absl::StatusOr<const kernels::Weight*> Weights::Pack(const std::string& name, Use use,
-                                                          const kernels::HostTensor& tensor) {
+                                                     const kernels::HostTensor& tensor) {
   absl::StatusOr<std::unique_ptr<kernels::Weight>> weight =
       use == Use::kTable ? backend_->PackTable(tensor) : backend_->PackLinear(tensor, MemoryFor(name, tensor));
   if (!weight.ok()) {

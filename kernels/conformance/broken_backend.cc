@@ -174,7 +174,7 @@ class BrokenBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor, PackedMemory memory) const override {
     return good_->PackLinear(tensor, memory);
   }
-  size_t PackedBytes(int64_t rows, int64_t cols) const override { return good_->PackedBytes(rows, cols); }
+  size_t PackedBytes(const HostTensor& tensor) const override { return good_->PackedBytes(tensor); }
   absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks) const override {
     auto made = good_->NewKvPool(layout, num_blocks);
     if (!made.ok()) return made.status();

@@ -6,8 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/cpu_context.h"
 #include "kernels/cpu/cpu_storage.h"
-#include "kernels/cpu/int8/int8_backend.h"
+#include "kernels/cpu/int8/int8_products.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/panel_backend.h"
 
 namespace sluice::kernels {
 namespace {
@@ -27,7 +28,7 @@ class F32Backend final : public Backend {
   absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor, PackedMemory) const override {
     return cpu::CpuWeight::Pack(tensor);
   }
-  size_t PackedBytes(int64_t, int64_t) const override { return 0; }
+  size_t PackedBytes(const HostTensor&) const override { return 0; }
   absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks) const override {
     return cpu::CpuKvPool::Create(layout, num_blocks, KvDType::kF32);
   }
@@ -49,8 +50,8 @@ absl::StatusOr<std::unique_ptr<Backend>> NewCpuBackend(const CpuOptions& options
   const absl::StatusOr<CpuIsa> isa = ResolveCpuIsa(options.isa);
   if (!isa.ok()) return isa.status();
   if (options.compute == CpuCompute::kInt8) {
-    return cpu::NewInt8Backend({cpu::KernelsFor(*isa), cpu::Int8KernelsFor(*isa), cpu::Bf16KvFor(*isa)},
-                               options.threads);
+    return cpu::NewPanelBackend(cpu::NewInt8Products(cpu::KernelsFor(*isa), cpu::Int8KernelsFor(*isa)),
+                                {cpu::KernelsFor(*isa), cpu::Bf16KvFor(*isa)}, options.threads);
   }
   return std::make_unique<F32Backend>(options.threads, *isa);
 }

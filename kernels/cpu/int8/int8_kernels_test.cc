@@ -146,7 +146,7 @@ TEST_P(Int8KernelsTest, ProductsAreCloseToThoseOfFloatsAndHaveTheScalarBits) {
       for (const bool accumulate : {false, true}) {
         std::vector<float> y(size_t(rows) * size_t(n), 0.5f), scalar = y;
         const auto out = [&](std::vector<float>& to) {
-          return Int8Output{to.data(), n, accumulate ? nullptr : bias.data(), accumulate};
+          return ProductOutput{to.data(), n, accumulate ? nullptr : bias.data(), accumulate};
         };
         kernels().matmul(q.view(rows), (*packed)->view(), out(y), 0, (*packed)->panels());
         kScalarInt8.matmul(q.view(rows), (*scalar_packed)->view(), out(scalar), 0, (*packed)->panels());

@@ -17,10 +17,10 @@
 #include <cstdint>
 
 #include "kernels/cpu/int8/rotation.h"
+#include "kernels/cpu/panels.h"
 
 namespace sluice::kernels::cpu {
 
-inline constexpr int kPanelRows = 16;
 inline constexpr int64_t kMostInt8Columns = 65536;
 inline constexpr int kInt8Pad = 64;  // k of packed weights and of quantised rows is a multiple of this
 
@@ -38,15 +38,6 @@ struct Int8Rows {
   int64_t rows;
 };
 
-struct Int8Output {
-  float* y;  // [rows][ld]
-  int64_t ld;
-  const float* bias;  // [n] or null
-  bool accumulate;    // y += instead of y =
-};
-
-enum class GateFunction : uint8_t { kSilu, kGeluTanh };
-
 struct Int8Table {
   // x [rotation.vectors][16], zero past the row's columns, rotated in place.
   void (*rotate)(const Rotation& rotation, float* x);
@@ -55,7 +46,7 @@ struct Int8Table {
   float (*round)(const float* x, int64_t vectors, uint8_t* bytes, int64_t padded_k);
 
   // y (+)= x Wᵀ (+ bias) for the panels [begin, end).
-  void (*matmul)(const Int8Rows& x, const Int8Panels& w, const Int8Output& out, int64_t begin, int64_t end);
+  void (*matmul)(const Int8Rows& x, const Int8Panels& w, const ProductOutput& out, int64_t begin, int64_t end);
 
   // h = f(x Gᵀ) * (x Uᵀ) for the panels [begin, end) of gate and up.
   void (*gate_up)(const Int8Rows& x, const Int8Panels& gate, const Int8Panels& up, GateFunction f, float* h, int64_t ld,

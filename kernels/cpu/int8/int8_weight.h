@@ -10,6 +10,7 @@
 #include "kernels/cpu/host_memory.h"
 #include "kernels/cpu/int8/int8_table.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/products.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace sluice::kernels::cpu {
@@ -30,7 +31,7 @@ class Int8Weight final : public Weight {
   // [panels * 16] offsets.
   static size_t Bytes(int64_t rows, int64_t cols);
 
-  int64_t panels() const { return (rows() + kPanelRows - 1) / kPanelRows; }
+  int64_t panels() const { return PanelsOf(*this); }
   Int8Panels view() const;
   const Rotation& rotation() const { return rotation_; }  // of its rows, and so of what they are multiplied by
 

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/int8/int8_table.h"
 #include "kernels/cpu/math_inl.h"
+#include "kernels/cpu/panels_inl.h"
 #include "kernels/cpu/simd_macros.h"
 
 namespace sluice::kernels::cpu {
@@ -20,26 +21,13 @@ SLUICE_INLINE typename S::F Dequantised(typename S::I sum, const Int8Panels& w, 
   return S::Mul(exact, S::Mul(S::Set1(x_scale), S::Load(w.scales + n)));
 }
 
-template <class S>
-SLUICE_INLINE void Put(const Int8Output& out, int64_t m, int64_t n, int64_t rows, typename S::F value) {
-  float* to = out.y + m * out.ld + n;
-  if (n + kPanelRows <= rows) {
-    if (out.bias != nullptr) value = S::Add(value, S::Load(out.bias + n));
-    S::Store(to, out.accumulate ? S::Add(S::Load(to), value) : value);
-    return;
-  }
-  const int rest = int(rows - n);
-  if (out.bias != nullptr) value = S::Add(value, S::LoadPartial(out.bias + n, rest));
-  S::StorePartial(to, out.accumulate ? S::Add(S::LoadPartial(to, rest), value) : value, rest);
-}
-
 // What is done with the sums of kM rows and kN panels: plain results,
 template <class S>
 struct PlainResults {
   static constexpr int kPanels = 1;  // that belong together
   const Int8Rows& x;
   const Int8Panels& w;
-  const Int8Output& out;
+  const ProductOutput& out;
 
   SLUICE_INLINE const int8_t* panel(int64_t p) const { return w.data + p * w.k * kPanelRows; }
   template <int kM, int kN>
@@ -80,13 +68,7 @@ struct GatedResults {
         const int64_t n = (p + j) / 2 * kPanelRows;
         const auto g = Dequantised<S>(sums[i][j], gate, n, scale);
         const auto u = Dequantised<S>(sums[i][j + 1], up, n, scale);
-        const auto value = S::Mul(Gate::Of(g), u);
-        float* to = h + (m + i) * ld + n;
-        if (n + kPanelRows <= gate.rows) {
-          S::Store(to, value);
-        } else {
-          S::StorePartial(to, value, int(gate.rows - n));
-        }
+        PutGated<S, Gate>(h, ld, m + i, n, gate.rows, g, u);
       }
     }
   }
@@ -149,7 +131,7 @@ SLUICE_INLINE void AllPanels(const R& results, const Int8Rows& x, int64_t k, int
 }
 
 template <class S, class D>
-void Int8Matmul(const Int8Rows& x, const Int8Panels& w, const Int8Output& out, int64_t begin, int64_t end) {
+void Int8Matmul(const Int8Rows& x, const Int8Panels& w, const ProductOutput& out, int64_t begin, int64_t end) {
   AllPanels<S, D>(PlainResults<S>{x, w, out}, x, w.k, begin, end);
 }
 

@@ -1,40 +1,40 @@
 // Rows of activations on their way into the products of int8 mode: rotated and rounded (int8_table.h).
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <utility>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/cpu/host_memory.h"
 #include "kernels/cpu/int8/int8_table.h"
-#include "kernels/cpu/int8/int8_weight.h"
+#include "kernels/cpu/products.h"
 
 namespace sluice::kernels::cpu {
 
-class QuantisedRows {
+class QuantisedRows final : public ProductRows {
  public:
-  // Room for `max_rows` rows of up to `max_cols` columns.
-  static absl::StatusOr<QuantisedRows> Create(int64_t max_rows, int64_t max_cols);
+  static absl::StatusOr<std::unique_ptr<QuantisedRows>> Create(const Int8Table& kernels, int64_t max_rows,
+                                                               int64_t max_cols);
 
-  // From now on rows that are multiplied by `w`, or by others of its width: they are rotated as its rows were. `w` must
-  // outlive their use.
-  void Use(const Int8Weight& w);
-
-  // Row i from work [rotation.vectors][16], zero past cols, which is overwritten.
-  void Set(const Int8Table& kernels, int64_t i, float* work) {
-    kernels.rotate(*rotation_, work);
-    scales_[size_t(i)] = kernels.round(work, rotation_->vectors, bytes() + i * padded_, padded_);
+  void Use(const Weight& w) override;  // rows are rotated as those of `w` were
+  int64_t work_floats() const override { return rotation_->vectors * 16; }
+  void Set(int64_t i, float* work) override {
+    kernels_.rotate(*rotation_, work);
+    scales_[size_t(i)] = kernels_.round(work, rotation_->vectors, bytes() + i * padded_, padded_);
   }
 
-  int64_t work_floats() const { return rotation_->vectors * 16; }
   Int8Rows view(int64_t rows) const { return {bytes(), scales_.data(), rows}; }
 
  private:
+  QuantisedRows(const Int8Table& kernels, int64_t max_rows, int64_t max_cols, HostMemory memory)
+      : kernels_(kernels), max_cols_(max_cols), memory_(std::move(memory)), scales_(size_t(max_rows)) {}
+
   uint8_t* bytes() const { return reinterpret_cast<uint8_t*>(memory_.data()); }
 
-  int64_t max_cols_ = 0, padded_ = 0;
+  const Int8Table& kernels_;
+  const int64_t max_cols_;
+  int64_t padded_ = 0;
   const Rotation* rotation_ = nullptr;
   HostMemory memory_;          // [rows][padded]
   std::vector<float> scales_;  // [rows]

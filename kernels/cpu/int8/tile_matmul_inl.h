@@ -94,7 +94,7 @@ SLUICE_INLINE void AllPanelsByTiles(const R& results, const Int8Rows& x, int64_t
 }
 
 template <class S, class D, class T>
-void TileMatmul(const Int8Rows& x, const Int8Panels& w, const Int8Output& out, int64_t begin, int64_t end) {
+void TileMatmul(const Int8Rows& x, const Int8Panels& w, const ProductOutput& out, int64_t begin, int64_t end) {
   AllPanelsByTiles<S, D, T>(PlainResults<S>{x, w, out}, x, w.k, begin, end);
 }
 

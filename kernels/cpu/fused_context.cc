@@ -1,4 +1,4 @@
-#include "kernels/cpu/int8/int8_context.h"
+#include "kernels/cpu/fused_context.h"
 
 #include <algorithm>
 #include <utility>
@@ -18,9 +18,6 @@ constexpr int64_t kRowGrain = 16;
 const CpuWeight* TableOf(const Weight* w) {
   return static_cast<const CpuWeight*>(w);
 }
-const Int8Weight* LinearOf(const Weight* w) {
-  return static_cast<const Int8Weight*>(w);
-}
 const CpuActivation* Of(const Activation* a) {
   return static_cast<const CpuActivation*>(a);
 }
@@ -32,19 +29,22 @@ int64_t ScratchFloats(int64_t cols, int64_t head_dim) {
 
 }  // namespace
 
-Int8Context::Int8Context(const ContextLimits& limits, const Int8Kernels& kernels, int threads)
+FusedContext::FusedContext(const ContextLimits& limits, const Products& products, const FusedKernels& kernels,
+                           int threads)
     : limits_(limits),
       kernels_(kernels),
+      products_(products),
       pool_(threads),
       scratch_(threads, ScratchFloats),
       own_rows_(size_t(threads)) {}
 
-absl::StatusOr<std::unique_ptr<Int8Context>> Int8Context::Create(const ContextLimits& limits,
-                                                                 const Int8Kernels& kernels, int threads) {
+absl::StatusOr<std::unique_ptr<FusedContext>> FusedContext::Create(const ContextLimits& limits,
+                                                                   const Products& products,
+                                                                   const FusedKernels& kernels, int threads) {
   if (limits.max_rows <= 0 || limits.max_hidden <= 0 || limits.max_ffn <= 0) {
     return absl::InvalidArgumentError("a context needs max_rows, max_hidden and max_ffn of at least 1");
   }
-  std::unique_ptr<Int8Context> context(new Int8Context(limits, kernels, threads));
+  std::unique_ptr<FusedContext> context(new FusedContext(limits, products, kernels, threads));
   auto hidden = ScratchRows::Create(limits.max_rows, limits.max_ffn);
   if (!hidden.ok()) return hidden.status();
   context->hidden_ = *std::move(hidden);
@@ -54,29 +54,29 @@ absl::StatusOr<std::unique_ptr<Int8Context>> Int8Context::Create(const ContextLi
   return context;
 }
 
-absl::Status Int8Context::HoldRows(int64_t cols) {
+absl::Status FusedContext::HoldRows(int64_t cols) {
   if (cols <= row_cols_) return absl::OkStatus();
   row_cols_ = cols;
-  const auto make = [&](int count, QuantisedRows& to) {
-    auto made = QuantisedRows::Create(count, cols);
+  const auto make = [&](int count, std::unique_ptr<ProductRows>& to) {
+    auto made = products_.NewRows(count, cols);
     if (made.ok()) to = *std::move(made);
     return made.status();
   };
   if (auto s = make(std::max(limits_.max_rows, limits_.max_logits), shared_rows_); !s.ok()) return s;
-  for (QuantisedRows& own : own_rows_) {
+  for (std::unique_ptr<ProductRows>& own : own_rows_) {
     if (auto s = make(kOwnRows, own); !s.ok()) return s;
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Activation>> Int8Context::NewActivation(int cols) {
+absl::StatusOr<std::unique_ptr<Activation>> FusedContext::NewActivation(int cols) {
   if (cols <= 0) return absl::InvalidArgumentError("an activation needs columns");
   if (auto s = HoldRows(cols); !s.ok()) return s;
   if (auto s = scratch_.Hold(cols, 0); !s.ok()) return s;
   return CpuActivation::Create(limits_.max_rows, cols);
 }
 
-void Int8Context::BeginStep(const StepBatch& batch, const KvLayout& layout) {
+void FusedContext::BeginStep(const StepBatch& batch, const KvLayout& layout) {
   CHECK_LE(batch.rows(), limits_.max_rows);
   plan_.Begin(batch, layout);
   // Grows in the first step of a layout with very wide heads only.
@@ -84,76 +84,65 @@ void Int8Context::BeginStep(const StepBatch& batch, const KvLayout& layout) {
   CHECK(grown.ok()) << grown;
 }
 
-void Int8Context::Embed(const EmbedParams& p) {
+void FusedContext::Embed(const EmbedParams& p) {
   EmbedRows(p, plan_.batch(), kernels_.floats, pool_);
 }
 
-void Int8Context::Quantise(int64_t begin, int64_t end, int64_t cols, FillRow fill, float* work,
-                           QuantisedRows& to) const {
-  for (int64_t i = begin; i < end; ++i) {
-    fill(i, work);
-    std::fill(work + cols, work + to.work_floats(), 0.0f);
-    to.Set(kernels_.int8, i, work);
-  }
-}
-
-void Int8Context::Linear(int64_t count, const Int8Weight& w, int64_t panels, FillRow fill, Multiply multiply) {
+void FusedContext::Linear(int64_t count, const Weight& w, int64_t panels, FillRow fill, Multiply multiply) {
   if (count == 0) return;
-  const int64_t cols = w.cols();
+  const auto take = [&](int64_t begin, int64_t end, int thread, ProductRows& to) {
+    float* work = scratch_.of(thread);
+    for (int64_t i = begin; i < end; ++i) {
+      fill(i, work);
+      std::fill(work + w.cols(), work + to.work_floats(), 0.0f);
+      to.Set(i, work);
+    }
+  };
   if (count <= kOwnRows) {
     pool_.RunRanges(panels, 1, [&](int64_t begin, int64_t end, int thread) {
-      QuantisedRows& own = own_rows_[size_t(thread)];
+      ProductRows& own = *own_rows_[size_t(thread)];
       own.Use(w);
-      Quantise(0, count, cols, fill, scratch_.of(thread), own);
-      multiply(own.view(count), begin, end);
+      take(0, count, thread, own);
+      multiply(own, begin, end);
     });
     return;
   }
-  shared_rows_.Use(w);
-  pool_.RunRanges(count, 1, [&](int64_t begin, int64_t end, int thread) {
-    Quantise(begin, end, cols, fill, scratch_.of(thread), shared_rows_);
-  });
-  pool_.RunRanges(panels, 1, [&](int64_t begin, int64_t end, int) { multiply(shared_rows_.view(count), begin, end); });
+  shared_rows_->Use(w);
+  pool_.RunRanges(count, 1, [&](int64_t begin, int64_t end, int thread) { take(begin, end, thread, *shared_rows_); });
+  pool_.RunRanges(panels, 1, [&](int64_t begin, int64_t end, int) { multiply(*shared_rows_, begin, end); });
 }
 
-void Int8Context::Matmul(const Weight* w, const Int8Rows& x, float* y, int64_t ld, bool accumulate, int64_t begin,
-                         int64_t end) const {
-  kernels_.int8.matmul(x, LinearOf(w)->view(), {.y = y, .ld = ld, .bias = nullptr, .accumulate = accumulate}, begin,
-                       end);
-}
-
-void Int8Context::NormQkv(const NormQkvParams& p) {
+void FusedContext::NormQkv(const NormQkvParams& p) {
   struct Product {
-    const Int8Weight* w;
+    const Weight* w;
     const Weight* bias;
     const CpuActivation* y;
   };
-  const Product products[] = {
-      {LinearOf(p.wq), p.bq, Of(p.q)}, {LinearOf(p.wk), p.bk, Of(p.k)}, {LinearOf(p.wv), p.bv, Of(p.v)}};
+  const Product products[] = {{p.wq, p.bq, Of(p.q)}, {p.wk, p.bk, Of(p.k)}, {p.wv, p.bv, Of(p.v)}};
   int64_t panels[4] = {};  // of all three in a row
-  for (int i = 0; i < 3; ++i) panels[i + 1] = panels[i] + products[i].w->panels();
+  for (int i = 0; i < 3; ++i) panels[i + 1] = panels[i] + PanelsOf(*products[i].w);
   const CpuActivation* x = Of(p.x);
   const float* norm = TableOf(p.norm)->f32_row(0);
   const auto normed = [&](int64_t i, float* work) {
     kernels_.floats.rms_norm(x->row(i), norm, p.eps, x->cols(), work);
   };
-  Linear(rows(), *LinearOf(p.wq), panels[3], normed, [&](const Int8Rows& in, int64_t begin, int64_t end) {
+  Linear(rows(), *p.wq, panels[3], normed, [&](const ProductRows& in, int64_t begin, int64_t end) {
     for (int i = 0; i < 3; ++i) {
       const Product& product = products[i];
       const int64_t first = std::max(begin, panels[i]) - panels[i], last = std::min(end, panels[i + 1]) - panels[i];
       if (first >= last) continue;
-      kernels_.int8.matmul(in, product.w->view(),
-                           {.y = product.y->row(0),
-                            .ld = product.y->ld(),
-                            .bias = product.bias ? TableOf(product.bias)->f32_row(0) : nullptr,
-                            .accumulate = false},
-                           first, last);
+      products_.Multiply(*product.w, in, rows(),
+                         {.y = product.y->row(0),
+                          .ld = product.y->ld(),
+                          .bias = product.bias ? TableOf(product.bias)->f32_row(0) : nullptr,
+                          .accumulate = false},
+                         first, last);
     }
   });
 }
 
-void Int8Context::RotateAndStore(const RopeKvParams& p, int row, int first_head, int heads, int first_kv_head,
-                                 int kv_heads) const {
+void FusedContext::RotateAndStore(const RopeKvParams& p, int row, int first_head, int heads, int first_kv_head,
+                                  int kv_heads) const {
   const KvLayout& layout = plan_.layout();
   const int dim = layout.head_dim;
   const bool half_split = p.style == RopeStyle::kHalfSplit;
@@ -171,7 +160,7 @@ void Int8Context::RotateAndStore(const RopeKvParams& p, int row, int first_head,
   }
 }
 
-void Int8Context::RopeKv(const RopeKvParams& p) {
+void FusedContext::RopeKv(const RopeKvParams& p) {
   const KvLayout& layout = plan_.layout();
   CHECK(p.kv->layout() == layout);
   CHECK_EQ(p.k->cols(), layout.num_kv_heads * layout.head_dim);
@@ -187,8 +176,8 @@ void Int8Context::RopeKv(const RopeKvParams& p) {
   });
 }
 
-void Int8Context::Attend(const AttentionParams& p, const AttentionItem& item, const AttentionItem* next,
-                         float* scratch) const {
+void FusedContext::Attend(const AttentionParams& p, const AttentionItem& item, const AttentionItem* next,
+                          float* scratch) const {
   const KvLayout& layout = plan_.layout();
   const CpuActivation *q = Of(p.q), *out = Of(p.out);
   const int64_t column = int64_t(item.first_head) * layout.head_dim;
@@ -218,7 +207,7 @@ void Int8Context::Attend(const AttentionParams& p, const AttentionItem& item, co
                          .scratch = scratch});
 }
 
-void Int8Context::Attention(const AttentionParams& p) {
+void FusedContext::Attention(const AttentionParams& p) {
   const KvLayout& layout = plan_.layout();
   CHECK(p.kv->layout() == layout);
   CHECK_EQ(p.q->cols(), p.num_heads * layout.head_dim);
@@ -235,15 +224,19 @@ void Int8Context::Attention(const AttentionParams& p) {
   postponed_.reset();
 }
 
-void Int8Context::Output(const OutputParams& p) {
-  const CpuActivation *attn = Of(p.attn), *x = Of(p.x);
-  const auto copied = [&](int64_t i, float* work) { std::copy_n(attn->row(i), attn->cols(), work); };
-  Linear(
-      rows(), *LinearOf(p.wo), LinearOf(p.wo)->panels(), copied,
-      [&](const Int8Rows& in, int64_t begin, int64_t end) { Matmul(p.wo, in, x->row(0), x->ld(), true, begin, end); });
+void FusedContext::Add(const Weight& w, int64_t count, FillRow fill, const CpuActivation& x) {
+  Linear(count, w, PanelsOf(w), fill, [&](const ProductRows& in, int64_t begin, int64_t end) {
+    products_.Multiply(w, in, count, {.y = x.row(0), .ld = x.ld(), .bias = nullptr, .accumulate = true}, begin, end);
+  });
 }
 
-void Int8Context::Mlp(const MlpParams& p) {
+void FusedContext::Output(const OutputParams& p) {
+  const CpuActivation* attn = Of(p.attn);
+  const auto copied = [&](int64_t i, float* work) { std::copy_n(attn->row(i), attn->cols(), work); };
+  Add(*p.wo, rows(), copied, *Of(p.x));
+}
+
+void FusedContext::Mlp(const MlpParams& p) {
   const CpuActivation* x = Of(p.x);
   const int64_t ffn = p.gate->rows();
   hidden_.Use(rows(), ffn);
@@ -252,29 +245,25 @@ void Int8Context::Mlp(const MlpParams& p) {
   const auto normed = [&](int64_t i, float* work) {
     kernels_.floats.rms_norm(x->row(i), norm, p.eps, x->cols(), work);
   };
-  Linear(rows(), *LinearOf(p.gate), LinearOf(p.gate)->panels(), normed,
-         [&](const Int8Rows& in, int64_t begin, int64_t end) {
-           kernels_.int8.gate_up(in, LinearOf(p.gate)->view(), LinearOf(p.up)->view(), f, hidden_.row(0), hidden_.ld(),
-                                 begin, end);
-         });
+  Linear(rows(), *p.gate, PanelsOf(*p.gate), normed, [&](const ProductRows& in, int64_t begin, int64_t end) {
+    products_.GateUp(*p.gate, *p.up, in, rows(), f, hidden_.row(0), hidden_.ld(), begin, end);
+  });
   const auto copied = [&](int64_t i, float* work) { std::copy_n(hidden_.row(i), ffn, work); };
-  Linear(rows(), *LinearOf(p.down), LinearOf(p.down)->panels(), copied,
-         [&](const Int8Rows& in, int64_t begin, int64_t end) {
-           Matmul(p.down, in, x->row(0), x->ld(), true, begin, end);
-         });
+  Add(*p.down, rows(), copied, *x);
 }
 
-void Int8Context::Head(const HeadParams& p) {
+void FusedContext::Head(const HeadParams& p) {
   const auto& wanted = plan_.batch().logit_rows;
   const CpuActivation* x = Of(p.x);
   const float* norm = TableOf(p.norm)->f32_row(0);
   const auto normed = [&](int64_t i, float* work) {
     kernels_.floats.rms_norm(x->row(wanted[size_t(i)]), norm, p.eps, x->cols(), work);
   };
-  Linear(int64_t(wanted.size()), *LinearOf(p.head), LinearOf(p.head)->panels(), normed,
-         [&](const Int8Rows& in, int64_t begin, int64_t end) {
-           Matmul(p.head, in, p.logits, p.head->rows(), false, begin, end);
-         });
+  const int64_t count = int64_t(wanted.size());
+  const ProductOutput out{.y = p.logits, .ld = p.head->rows(), .bias = nullptr, .accumulate = false};
+  Linear(count, *p.head, PanelsOf(*p.head), normed, [&](const ProductRows& in, int64_t begin, int64_t end) {
+    products_.Multiply(*p.head, in, count, out, begin, end);
+  });
 }
 
 }  // namespace sluice::kernels::cpu

@@ -1,0 +1,86 @@
+// The phases of kernels/backend.h with packed matrices (products.h) over 16-bit K and V (bf16_kv.h). The residual
+// stream and everything between products stay f32.
+//
+// A phase is one or two runs of the pool: few rows are normed and brought into the form of the product by every thread
+// for itself, which costs less than a second run; many are shared out first. In a step of decode rows alone RoPE and
+// the write of K and V are part of the attention's run. So a layer of decode rows is five runs.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/bf16_kv.h"
+#include "kernels/cpu/cpu_storage.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/products.h"
+#include "kernels/cpu/step_plan.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/thread_scratch.h"
+
+namespace sluice::kernels::cpu {
+
+struct FusedKernels {
+  const KernelTable& floats;
+  const Bf16KvTable& kv;
+};
+
+class FusedContext final : public Context {
+ public:
+  // `products` outlives the context.
+  static absl::StatusOr<std::unique_ptr<FusedContext>> Create(const ContextLimits& limits, const Products& products,
+                                                              const FusedKernels& kernels, int threads);
+
+  absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols) override;
+  void BeginStep(const StepBatch& batch, const KvLayout& layout) override;
+  void Embed(const EmbedParams& p) override;
+  void NormQkv(const NormQkvParams& p) override;
+  void RopeKv(const RopeKvParams& p) override;
+  void Attention(const AttentionParams& p) override;
+  void Output(const OutputParams& p) override;
+  void Mlp(const MlpParams& p) override;
+  void Head(const HeadParams& p) override;
+  absl::Status Finish() override { return absl::OkStatus(); }
+
+  bool BeginCapture(int) override { return false; }
+  void EndCapture() override {}
+  bool Replay(int) override { return false; }
+
+ private:
+  // Fills work [cols] with row i of a product's input.
+  using FillRow = absl::FunctionRef<void(int64_t i, float* work)>;
+  // The products of panels [begin, end).
+  using Multiply = absl::FunctionRef<void(const ProductRows& x, int64_t begin, int64_t end)>;
+
+  FusedContext(const ContextLimits& limits, const Products& products, const FusedKernels& kernels, int threads);
+
+  int rows() const { return plan_.batch().rows(); }
+  // Makes room for rows of `cols` in the form of products.
+  absl::Status HoldRows(int64_t cols);
+
+  // Multiplies `count` rows by `w` and those beside it, of `panels` panels in all.
+  void Linear(int64_t count, const Weight& w, int64_t panels, FillRow fill, Multiply multiply);
+  // x += the product of `count` rows.
+  void Add(const Weight& w, int64_t count, FillRow fill, const CpuActivation& x);
+
+  bool one_row_per_sequence() const { return rows() == plan_.batch().seqs(); }
+  void RotateAndStore(const RopeKvParams& p, int row, int first_head, int heads, int first_kv_head, int kv_heads) const;
+  void Attend(const AttentionParams& p, const AttentionItem& item, const AttentionItem* next, float* scratch) const;
+
+  const ContextLimits limits_;
+  const FusedKernels kernels_;
+  const Products& products_;
+  ThreadPool pool_;
+  StepPlan plan_;
+  ThreadScratch scratch_;
+  int64_t row_cols_ = 0;                                // that the rows of products have room for
+  std::unique_ptr<ProductRows> shared_rows_;            // [max_rows]
+  std::vector<std::unique_ptr<ProductRows>> own_rows_;  // [threads][kOwnRows]
+  ScratchRows hidden_;                                  // [max_rows][max_ffn]
+  std::optional<RopeKvParams> postponed_;               // until the attention of the same layer
+};
+
+}  // namespace sluice::kernels::cpu

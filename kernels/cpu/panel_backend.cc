@@ -1,0 +1,47 @@
+#include "kernels/cpu/panel_backend.h"
+
+#include <utility>
+
+#include "kernels/cpu/cpu_storage.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace sluice::kernels::cpu {
+namespace {
+
+class PanelBackend final : public Backend {
+ public:
+  PanelBackend(std::unique_ptr<const Products> products, const FusedKernels& kernels, int threads)
+      : products_(std::move(products)), kernels_(kernels), threads_(threads) {}
+
+  std::string_view numerics_id() const override { return products_->numerics_id(); }
+  KvDType kv_dtype() const override { return KvDType::kBF16; }
+
+  absl::StatusOr<std::unique_ptr<Weight>> PackTable(const HostTensor& tensor) const override {
+    return CpuWeight::Pack(tensor);
+  }
+  absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor, PackedMemory memory) const override {
+    ThreadPool pool(memory.filled ? 1 : threads_);
+    return products_->Pack(tensor, memory, pool);
+  }
+  size_t PackedBytes(const HostTensor& tensor) const override { return products_->PackedBytes(tensor); }
+  absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks) const override {
+    return CpuKvPool::Create(layout, num_blocks, KvDType::kBF16);
+  }
+  absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const override {
+    return FusedContext::Create(limits, *products_, kernels_, threads_);
+  }
+
+ private:
+  const std::unique_ptr<const Products> products_;
+  const FusedKernels kernels_;
+  const int threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> NewPanelBackend(std::unique_ptr<const Products> products, const FusedKernels& kernels,
+                                         int threads) {
+  return std::make_unique<PanelBackend>(std::move(products), kernels, threads);
+}
+
+}  // namespace sluice::kernels::cpu
