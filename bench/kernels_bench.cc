@@ -171,7 +171,10 @@ void BM_Bf16Attention(benchmark::State& state) {
                              .v_offset = kBlock * kDim,
                              .block_size = kBlock,
                              .blocks = table.data() + sequence * blocks,
-                             .next = {kv, table.data() + (sequence + 1) % sequences * blocks, context},
+                             .first_key = 0,
+                             .end_key = context,
+                             .states = nullptr,
+                             .next = {kv, table.data() + (sequence + 1) % sequences * blocks, 0, context},
                              .scratch = scratch.floats()});
     sequence = (sequence + 1) % sequences;
   }

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cpu/thread_pool.h"
+
 namespace sluice::bench {
 namespace {
 
@@ -14,9 +16,9 @@ constexpr int kChains = 12;  // latency 4, at most 2 a cycle
 constexpr int kRounds = 5;
 
 // CPU time of this thread, as the benchmark library's rates use: what others take of a shared core does not count.
-double Seconds() {
+double Seconds(clockid_t clock = CLOCK_THREAD_CPUTIME_ID) {
   timespec t;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  clock_gettime(clock, &t);
   return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
 }
 
@@ -118,19 +120,26 @@ double Int8DotGops() {
   return best;
 }
 
-double ReadGBs(size_t bytes) {
+double ReadGBs(size_t bytes, int threads) {
   struct alignas(64) Line {
     std::byte b[64];
   };
   const std::vector<Line> lines(bytes / sizeof(Line), Line{});
   const auto* p = reinterpret_cast<const std::byte*>(lines.data());
   const int64_t repeats = std::max<int64_t>(1, int64_t(2e8) / int64_t(bytes));
+  const size_t part = bytes / size_t(threads) / 4096 * 4096;
+  kernels::cpu::ThreadPool pool(threads);
+  std::vector<int64_t> sinks(size_t(threads) * 16);  // [threads] a cache line apart or more
+  const clockid_t clock = threads > 1 ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID;
   double best = 0;
   for (int round = 0; round < kRounds; ++round) {
-    const double start = Seconds();
-    for (int64_t i = 0; i < repeats; ++i) int_sink = Sum256(p, bytes);
-    best = std::max(best, double(repeats) * double(bytes) / (Seconds() - start) / 1e9);
+    const double start = Seconds(clock);
+    for (int64_t i = 0; i < repeats; ++i) {
+      pool.Run([&](int t) { sinks[size_t(t) * 16] += Sum256(p + size_t(t) * part, part); });
+    }
+    best = std::max(best, double(repeats) * double(part) * threads / (Seconds(clock) - start) / 1e9);
   }
+  int_sink = int(sinks[0]);
   return best;
 }
 

@@ -12,7 +12,7 @@ double FmaGflops();
 // Multiply-adds of bytes from registers, two operations each: with AVX-512 VNNI, else by widening to 16 bits (AVX2).
 double Int8DotGops();
 
-// Reading `bytes` of memory over and over with the widest vectors.
-double ReadGBs(size_t bytes);
+// Reading `bytes` of memory over and over with the widest vectors, each thread its part of them.
+double ReadGBs(size_t bytes, int threads = 1);
 
 }  // namespace sluice::bench

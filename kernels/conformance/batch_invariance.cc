@@ -69,6 +69,35 @@ void DecodeTogether(const Subject& subject) {
   ExpectSame(subject, expected, model, "decode rows together");
 }
 
+// Few sequences of lengths that differ much: how a backend shares out so few and so unequal rows must not be seen.
+// Every variant takes single rows, then a few, around the lengths where it may cut a context.
+void FewLongContexts(const Subject& subject) {
+  Backends backends(subject);
+  const TinyWeights weights(kSmall, 1040, kSeed);
+  std::mt19937 rng(kSeed);
+  const std::vector<std::vector<int32_t>> tokens = {
+      RandomTokens(1030, kSmall.vocab, rng), RandomTokens(520, kSmall.vocab, rng), RandomTokens(20, kSmall.vocab, rng)};
+  for (const size_t seqs : {size_t{1}, size_t{2}, tokens.size()}) {
+    const Expected expected =
+        DecodeAlone(subject, backends.first(), weights, {tokens.begin(), tokens.begin() + int64_t(seqs)});
+    for (const Variant& variant : subject.variants) {
+      TinyModel model(backends.next(), weights, expected.tokens, uint32_t(seqs));
+      for (int step = 0;; ++step) {
+        std::vector<Piece> pieces;
+        for (int seq = 0; seq < model.num_seqs(); ++seq) {
+          const int done = int(expected.tokens[size_t(seq)].size()) - model.left(seq);
+          const int to_border = 256 - (done + 4) % 256;  // four rows before a border singles begin, for eight rows
+          const int count = to_border > 248 ? 1 : step % 3 == 2 ? 3 : std::min(to_border, 120);
+          if (model.left(seq) > 0) pieces.push_back({seq, std::min(count, model.left(seq))});
+        }
+        if (pieces.empty()) break;
+        model.Step(pieces);
+      }
+      if (!ExpectSame(subject, expected, model, absl::StrCat(seqs, " long contexts, ", variant.name))) return;
+    }
+  }
+}
+
 // A batch in which some decode while the prompts of others come in, one after the other.
 void DecodeRowsBesideChunks(const Subject& subject) {
   Backends backends(subject);
@@ -126,6 +155,7 @@ void RandomSteps(const Subject& subject) {
 std::vector<Check> BatchInvarianceChecks() {
   return {{"BatchInvariance", "BatchTimesChunk", BatchTimesChunk},
           {"BatchInvariance", "DecodeTogether", DecodeTogether},
+          {"BatchInvariance", "FewLongContexts", FewLongContexts},
           {"BatchInvariance", "DecodeRowsBesideChunks", DecodeRowsBesideChunks},
           {"BatchInvariance", "AloneInAnyChunks", AloneInAnyChunks},
           {"BatchInvariance", "RandomSteps", RandomSteps}};

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -73,27 +74,34 @@ Sequence MakeSequence(const Bf16KvTable& kernels, int dim, int heads, int block,
   return s;
 }
 
+Bf16AttentionArgs Args(const Sequence& s, int first, int tokens, float* out, float* scratch) {
+  const int64_t ld = int64_t(s.heads) * s.dim;
+  return {.q = s.q.data() + first * ld,
+          .ldq = ld,
+          .out = out,
+          .ldo = ld,
+          .tokens = tokens,
+          .heads = s.heads,
+          .first_position = first,
+          .head_dim = s.dim,
+          .scale = 0.2f,
+          .kv = s.pool.data(),
+          .block_stride = 2 * s.v_offset(),
+          .v_offset = s.v_offset(),
+          .block_size = s.block,
+          .blocks = s.table.data(),
+          .first_key = 0,
+          .end_key = first + tokens,
+          .states = nullptr,
+          .next = {},
+          .scratch = scratch};
+}
+
 // Rows of the tokens [first, first + tokens).
 std::vector<float> Attend(const Bf16KvTable& kernels, const Sequence& s, int first, int tokens) {
-  const int64_t ld = int64_t(s.heads) * s.dim;
-  std::vector<float> out(size_t(tokens * ld));
+  std::vector<float> out(size_t(tokens) * size_t(s.heads * s.dim));
   HostMemory scratch = *HostMemory::Map(size_t(Bf16AttentionScratchFloats(s.dim)) * sizeof(float));
-  kernels.attention({.q = s.q.data() + first * ld,
-                     .ldq = ld,
-                     .out = out.data(),
-                     .ldo = ld,
-                     .tokens = tokens,
-                     .heads = s.heads,
-                     .first_position = first,
-                     .head_dim = s.dim,
-                     .scale = 0.2f,
-                     .kv = s.pool.data(),
-                     .block_stride = 2 * s.v_offset(),
-                     .v_offset = s.v_offset(),
-                     .block_size = s.block,
-                     .blocks = s.table.data(),
-                     .next = {},
-                     .scratch = scratch.floats()});
+  kernels.attention(Args(s, first, tokens, out.data(), scratch.floats()));
   return out;
 }
 
@@ -152,6 +160,54 @@ TEST_P(Bf16KvTest, RowsDoNotDependOnTheCut) {
     const float* expected = alone.data() + size_t(first) * 192;
     ASSERT_EQ(std::memcmp(out.data(), expected, out.size() * sizeof(float)), 0) << first << " + " << tokens;
     first += tokens;
+  }
+}
+
+// The same rows from parts of their keys, cut at these spans.
+std::vector<float> AttendInParts(const Bf16KvTable& kernels, const Sequence& s, int first, int tokens,
+                                 const std::vector<int>& cuts) {
+  const int64_t ld = int64_t(s.heads) * s.dim, rows = int64_t(tokens) * s.heads;
+  std::vector<float> out(size_t(tokens * ld)), unused(out.size());
+  std::vector<float> states(size_t(20 * AttentionStateFloats(rows, s.dim)), NAN);
+  HostMemory scratch = *HostMemory::Map(size_t(Bf16AttentionScratchFloats(s.dim)) * sizeof(float));
+  int state = 0;
+  for (size_t part = 0; part <= cuts.size(); ++part) {
+    const int begin = part == 0 ? 0 : cuts[part - 1] * kSpanKeys;
+    const int end = part == cuts.size() ? first + tokens : cuts[part] * kSpanKeys;
+    Bf16AttentionArgs args = Args(s, first, tokens, unused.data(), scratch.floats());
+    args.first_key = begin;
+    args.end_key = end;
+    args.states = states.data() + state * AttentionStateFloats(rows, s.dim);
+    kernels.attention(args);
+    state += begin == 0 ? 1 : (end - begin + kSpanKeys - 1) / kSpanKeys;
+  }
+  for (int t = 0; t < tokens; ++t) {
+    const int position = first + t, cut = cuts[0] * kSpanKeys;
+    for (int h = 0; h < s.heads; ++h) {
+      kernels.merge({.states = states.data(),
+                     .count = position < cut ? 1 : 2 + (position - cut) / kSpanKeys,
+                     .rows = int(rows),
+                     .row = t * s.heads + h,
+                     .head_dim = s.dim,
+                     .out = out.data() + t * ld + h * s.dim});
+    }
+  }
+  return out;
+}
+
+TEST_P(Bf16KvTest, PartsOfTheKeysMergeToTheSameBits) {
+  for (const auto& [dim, heads, block] :
+       std::vector<std::tuple<int, int, int>>{{64, 3, 16}, {24, 2, 32}, {80, 1, 16}, {20, 3, 5}}) {
+    const Sequence s = MakeSequence(kernels(), dim, heads, block, 1300);
+    for (const auto& [first, tokens] :
+         {std::pair(1299, 1), std::pair(1280, 1), std::pair(1279, 2), std::pair(1290, 7)}) {
+      const std::vector<float> whole = Attend(kernels(), s, first, tokens);
+      for (const std::vector<int>& cuts : {std::vector{1}, {5}, {4}, {2, 4}, {1, 2, 3, 4, 5}}) {
+        if (first + tokens <= cuts.back() * kSpanKeys) continue;
+        EXPECT_TRUE(SameBits(whole, AttendInParts(kernels(), s, first, tokens, cuts)))
+            << "dim " << dim << ", tokens " << tokens << " from " << first << ", first cut " << cuts[0];
+      }
+    }
   }
 }
 

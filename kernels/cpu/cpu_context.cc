@@ -156,7 +156,7 @@ void CpuContext::Attention(const AttentionParams& p) {
   CHECK_EQ(p.q->cols(), p.num_heads * layout.head_dim);
   const CpuActivation *q = Of(p.q), *out = Of(p.out);
   const float* base = static_cast<const CpuKvPool*>(p.kv)->layer_floats(p.layer);
-  plan_.PlanAttention(p.num_heads, pool_.threads());
+  plan_.PlanAttention(p.num_heads, pool_.threads(), /*state_rows=*/0);
   pool_.Run([&](int thread) {
     for (const AttentionItem& item : plan_.share(thread)) {
       const int64_t column = int64_t(item.first_head) * layout.head_dim;

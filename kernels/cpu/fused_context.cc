@@ -13,8 +13,6 @@ namespace {
 // So many rows each thread quantises for itself.
 constexpr int kOwnRows = 4;
 
-constexpr int64_t kRowGrain = 16;
-
 const CpuWeight* TableOf(const Weight* w) {
   return static_cast<const CpuWeight*>(w);
 }
@@ -24,7 +22,7 @@ const CpuActivation* Of(const Activation* a) {
 
 // A row on its way into a product, or an attention item.
 int64_t ScratchFloats(int64_t cols, int64_t head_dim) {
-  return std::max(PadRow(cols), Bf16AttentionScratchFloats(head_dim));
+  return std::max(PadRow(cols), PagedAttention::ScratchFloats(head_dim));
 }
 
 }  // namespace
@@ -51,6 +49,13 @@ absl::StatusOr<std::unique_ptr<FusedContext>> FusedContext::Create(const Context
   const int widest = std::max(limits.max_hidden, limits.max_ffn);
   if (auto s = context->HoldRows(widest); !s.ok()) return s;
   if (auto s = context->scratch_.Hold(widest, 128); !s.ok()) return s;
+  auto attention = PagedAttention::Create({.floats = kernels.floats,
+                                           .kv = kernels.kv,
+                                           .pool = context->pool_,
+                                           .plan = context->plan_,
+                                           .scratch = context->scratch_});
+  if (!attention.ok()) return attention.status();
+  context->attention_ = *std::move(attention);
   return context;
 }
 
@@ -141,87 +146,12 @@ void FusedContext::NormQkv(const NormQkvParams& p) {
   });
 }
 
-void FusedContext::RotateAndStore(const RopeKvParams& p, int row, int first_head, int heads, int first_kv_head,
-                                  int kv_heads) const {
-  const KvLayout& layout = plan_.layout();
-  const int dim = layout.head_dim;
-  const bool half_split = p.style == RopeStyle::kHalfSplit;
-  CHECK_LT(plan_.position(row), p.rope->rows()) << "position past the RoPE table";
-  const float* cos_sin = TableOf(p.rope)->f32_row(plan_.position(row));
-  float* k = Of(p.k)->row(row) + first_kv_head * dim;
-  const float* v = Of(p.v)->row(row) + first_kv_head * dim;
-  kernels_.floats.rope(Of(p.q)->row(row) + first_head * dim, heads, dim, p.rotary_dim, half_split, cos_sin);
-  kernels_.floats.rope(k, kv_heads, dim, p.rotary_dim, half_split, cos_sin);
-  std::byte* base = static_cast<std::byte*>(p.kv->layer_data(p.layer));
-  for (int h = 0; h < kv_heads; ++h) {
-    std::byte* to = base + layout.offset(plan_.block(row), 0, first_kv_head + h, 0);
-    kernels_.kv.write(k + h * dim, v + h * dim, dim, plan_.slot(row), layout.block_size,
-                      int64_t(layout.plane_bytes() / 2), reinterpret_cast<uint16_t*>(to));
-  }
-}
-
 void FusedContext::RopeKv(const RopeKvParams& p) {
-  const KvLayout& layout = plan_.layout();
-  CHECK(p.kv->layout() == layout);
-  CHECK_EQ(p.k->cols(), layout.num_kv_heads * layout.head_dim);
-  CHECK(p.rotary_dim <= layout.head_dim && p.rotary_dim == p.rope->cols());
-  const int heads = p.q->cols() / layout.head_dim;
-  // A row's own K and V are then all that is written of its sequence, and one item reads and writes them.
-  if (one_row_per_sequence() && heads / layout.num_kv_heads <= kAttentionRows) {
-    postponed_ = p;
-    return;
-  }
-  pool_.RunRanges(rows(), kRowGrain, [&](int64_t begin, int64_t end, int) {
-    for (int row = int(begin); row < end; ++row) RotateAndStore(p, row, 0, heads, 0, layout.num_kv_heads);
-  });
-}
-
-void FusedContext::Attend(const AttentionParams& p, const AttentionItem& item, const AttentionItem* next,
-                          float* scratch) const {
-  const KvLayout& layout = plan_.layout();
-  const CpuActivation *q = Of(p.q), *out = Of(p.out);
-  const int64_t column = int64_t(item.first_head) * layout.head_dim;
-  const auto head_data = [&](int kv_head) {
-    const std::byte* base = static_cast<const CpuKvPool*>(p.kv)->layer_bytes(p.layer);
-    return reinterpret_cast<const uint16_t*>(base + layout.offset(0, 0, kv_head, 0));
-  };
-  Bf16NextItem upcoming;
-  if (next != nullptr) {
-    upcoming = {head_data(next->kv_head), plan_.block_table(next->seq), plan_.position(next->first_row) + next->tokens};
-  }
-  kernels_.kv.attention({.q = q->row(item.first_row) + column,
-                         .ldq = q->ld(),
-                         .out = out->row(item.first_row) + column,
-                         .ldo = out->ld(),
-                         .tokens = item.tokens,
-                         .heads = item.heads,
-                         .first_position = plan_.position(item.first_row),
-                         .head_dim = layout.head_dim,
-                         .scale = p.scale,
-                         .kv = head_data(item.kv_head),
-                         .block_stride = int64_t(layout.block_bytes() / 2),
-                         .v_offset = int64_t(layout.plane_bytes() / 2),
-                         .block_size = layout.block_size,
-                         .blocks = plan_.block_table(item.seq),
-                         .next = upcoming,
-                         .scratch = scratch});
+  attention_->RopeKv(p);
 }
 
 void FusedContext::Attention(const AttentionParams& p) {
-  const KvLayout& layout = plan_.layout();
-  CHECK(p.kv->layout() == layout);
-  CHECK_EQ(p.q->cols(), p.num_heads * layout.head_dim);
-  CHECK(!postponed_ || postponed_->layer == p.layer) << "attention must follow its RoPE";
-  plan_.PlanAttention(p.num_heads, pool_.threads());
-  pool_.Run([&](int thread) {
-    const std::span<const AttentionItem> share = plan_.share(thread);
-    for (size_t i = 0; i < share.size(); ++i) {
-      const AttentionItem& item = share[i];
-      if (postponed_) RotateAndStore(*postponed_, item.first_row, item.first_head, item.heads, item.kv_head, 1);
-      Attend(p, item, i + 1 < share.size() ? &share[i + 1] : nullptr, scratch_.of(thread));
-    }
-  });
-  postponed_.reset();
+  attention_->Run(p);
 }
 
 void FusedContext::Add(const Weight& w, int64_t count, FillRow fill, const CpuActivation& x) {
@@ -231,9 +161,8 @@ void FusedContext::Add(const Weight& w, int64_t count, FillRow fill, const CpuAc
 }
 
 void FusedContext::Output(const OutputParams& p) {
-  const CpuActivation* attn = Of(p.attn);
-  const auto copied = [&](int64_t i, float* work) { std::copy_n(attn->row(i), attn->cols(), work); };
-  Add(*p.wo, rows(), copied, *Of(p.x));
+  const auto merged = [&](int64_t i, float* work) { attention_->FillRow(*p.attn, i, work); };
+  Add(*p.wo, rows(), merged, *Of(p.x));
 }
 
 void FusedContext::Mlp(const MlpParams& p) {

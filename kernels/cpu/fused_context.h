@@ -3,12 +3,10 @@
 //
 // A phase is one or two runs of the pool: few rows are normed and brought into the form of the product by every thread
 // for itself, which costs less than a second run; many are shared out first. In a step of decode rows alone RoPE and
-// the write of K and V are part of the attention's run. So a layer of decode rows is five runs.
+// the write of K and V are part of the attention's run (paged_attention.h). So a layer of decode rows is five runs.
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <span>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -16,6 +14,7 @@
 #include "kernels/cpu/bf16_kv.h"
 #include "kernels/cpu/cpu_storage.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/paged_attention.h"
 #include "kernels/cpu/products.h"
 #include "kernels/cpu/step_plan.h"
 #include "kernels/cpu/thread_pool.h"
@@ -66,10 +65,6 @@ class FusedContext final : public Context {
   // x += the product of `count` rows.
   void Add(const Weight& w, int64_t count, FillRow fill, const CpuActivation& x);
 
-  bool one_row_per_sequence() const { return rows() == plan_.batch().seqs(); }
-  void RotateAndStore(const RopeKvParams& p, int row, int first_head, int heads, int first_kv_head, int kv_heads) const;
-  void Attend(const AttentionParams& p, const AttentionItem& item, const AttentionItem* next, float* scratch) const;
-
   const ContextLimits limits_;
   const FusedKernels kernels_;
   const Products& products_;
@@ -80,7 +75,7 @@ class FusedContext final : public Context {
   std::unique_ptr<ProductRows> shared_rows_;            // [max_rows]
   std::vector<std::unique_ptr<ProductRows>> own_rows_;  // [threads][kOwnRows]
   ScratchRows hidden_;                                  // [max_rows][max_ffn]
-  std::optional<RopeKvParams> postponed_;               // until the attention of the same layer
+  std::unique_ptr<PagedAttention> attention_;
 };
 
 }  // namespace sluice::kernels::cpu

@@ -71,10 +71,12 @@ void StepPlan::ListWholeItems(int num_heads) {
   }
 }
 
-StepPlan::Border StepPlan::PlaceBorder(double target, double share, int64_t state_rows, int64_t* used_rows) {
+StepPlan::Border StepPlan::PlaceBorder(double target, double share, const Border& last, int64_t state_rows,
+                                       int64_t* used_rows) {
   const auto it = std::upper_bound(cost_.begin(), cost_.end(), target);
   if (it == cost_.end()) return {whole_.size(), 0};
   const size_t i = size_t(it - cost_.begin());
+  if (last.item > i) return last;
   const AttentionItem& item = whole_[i];
   const double before = i == 0 ? 0 : cost_[i - 1];
   const Border nearest = target - before <= *it - target ? Border{i, 0} : Border{i + 1, 0};
@@ -126,7 +128,11 @@ void StepPlan::PlanAttention(int num_heads, int parts, int64_t state_rows) {
   cuts_.clear();
   splits_.clear();
   int64_t used_rows = 0;
-  for (int part = 1; part < parts; ++part) cuts_.push_back(PlaceBorder(share * part, share, state_rows, &used_rows));
+  Border last{0, 0};
+  for (int part = 1; part < parts; ++part) {
+    last = PlaceBorder(share * part, share, last, state_rows, &used_rows);
+    cuts_.push_back(last);
+  }
   CutAt(cuts_);
 }
 

@@ -61,7 +61,8 @@ class StepPlan {
   };
 
   void ListWholeItems(int num_heads);
-  Border PlaceBorder(double target, double share, int64_t state_rows, int64_t* used_rows);
+  // Near `target` of the running cost, not before `last`.
+  Border PlaceBorder(double target, double share, const Border& last, int64_t state_rows, int64_t* used_rows);
   void CutAt(std::span<const Border> borders);
 
   StepBatch batch_;

@@ -1,0 +1,60 @@
+// RoPE, the write of K and V, and attention over the paged pool, as a part of FusedContext.
+//
+// In a step of decode rows alone all three are one run of the pool of threads. Where whole items would leave threads
+// unequal, as one sequence with three KV heads does two threads, the plan cuts items by length; the parts leave their
+// states in a buffer, and they are merged where the next phase reads the row, so that no further run is needed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/bf16_kv.h"
+#include "kernels/cpu/host_memory.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/step_plan.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/thread_scratch.h"
+
+namespace sluice::kernels::cpu {
+
+class PagedAttention {
+ public:
+  // What a thread's scratch must hold.
+  static int64_t ScratchFloats(int64_t head_dim);
+
+  struct Parts {
+    const KernelTable& floats;
+    const Bf16KvTable& kv;
+    ThreadPool& pool;
+    StepPlan& plan;
+    const ThreadScratch& scratch;
+  };
+  // What `parts` refers to outlives this.
+  static absl::StatusOr<std::unique_ptr<PagedAttention>> Create(const Parts& parts);
+
+  // May postpone all of it to the attention of the same layer.
+  void RopeKv(const RopeKvParams& p);
+
+  // p.out is not complete until FillRow has merged what was cut.
+  void Run(const AttentionParams& p);
+
+  // row [heads * head_dim] = row `i` of what the last Run gave.
+  void FillRow(const Activation& out, int64_t i, float* row) const;
+
+ private:
+  explicit PagedAttention(const Parts& parts) : parts_(parts) {}
+
+  const float* CosSin(const RopeKvParams& p, int row) const;
+  void RotateQueries(const RopeKvParams& p, int row, int heads, float* q) const;
+  void StoreKeys(const RopeKvParams& p, int row, int first_kv_head, int kv_heads) const;
+  void Attend(const AttentionParams& p, const AttentionItem& item, const AttentionItem* next, float* scratch) const;
+
+  const Parts parts_;
+  HostMemory states_;                      // of parts of items
+  std::optional<RopeKvParams> postponed_;  // until the attention of the same layer
+};
+
+}  // namespace sluice::kernels::cpu
