@@ -44,11 +44,11 @@ struct Bf16Tile {
   SLUICE_INLINE void PrefetchKeys(int64_t d) const {
     if (d % 2 != 0) return;  // two rows of sixteen keys are a line
     SLUICE_UNROLL
-    for (int i = 0; i < kKeyTile / 16; ++i) __builtin_prefetch(next_k[i] + d * 16);
+    for (int i = 0; i < kKeyTile / 16; ++i) __builtin_prefetch(next_k[i] + d * 16, 0, 2);
   }
   SLUICE_INLINE void PrefetchValues(int j) const {
     const uint16_t* row = next_v[j / 16] + (j % 16) * head_dim;
-    for (int64_t d = 0; d < head_dim; d += 32) __builtin_prefetch(row + d);
+    for (int64_t d = 0; d < head_dim; d += 32) __builtin_prefetch(row + d, 0, 2);
   }
 
   template <class S>
