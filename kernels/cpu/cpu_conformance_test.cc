@@ -6,9 +6,20 @@
 namespace sluice::kernels::conformance {
 namespace {
 
-Variant Make(CpuCompute compute, CpuIsa isa, int threads) {
+struct Mode {
+  std::string name, numerics_id;
+  CpuCompute compute;
+  KvDType kv;
+  double rms_error;
+};
+
+const Mode kModes[] = {{"f32", "f32.1", CpuCompute::kF32, KvDType::kF32, 0},
+                       {"int8", "int8h.1", CpuCompute::kInt8, KvDType::kBF16, 0.08},
+                       {"int8_kv8", "int8h.1+kv8.1", CpuCompute::kInt8, KvDType::kInt8, 0.08}};
+
+Variant Make(const Mode& mode, CpuIsa isa, int threads) {
   return {std::string(Name(isa)) + "/" + std::to_string(threads),
-          [=] { return NewCpuBackend({.threads = threads, .compute = compute, .isa = isa}); }};
+          [=] { return NewCpuBackend({.threads = threads, .compute = mode.compute, .kv = mode.kv, .isa = isa}); }};
 }
 
 std::vector<Subject> Subjects() {
@@ -17,18 +28,17 @@ std::vector<Subject> Subjects() {
     if (ResolveCpuIsa(isa).ok()) isas.push_back(isa);
   }
   std::vector<Subject> subjects;
-  for (const CpuCompute compute : {CpuCompute::kF32, CpuCompute::kInt8}) {
-    const bool int8 = compute == CpuCompute::kInt8;
+  for (const Mode& mode : kModes) {
     for (const CpuIsa isa : isas) {
-      Subject s{.name = (int8 ? "int8_" : "f32_") + std::string(Name(isa)),
-                .numerics_id = int8 ? "int8h.1" : "f32.1",
-                .variants = {Make(compute, isa, 1)},
-                .rms_error = int8 ? 0.08 : 0};
+      Subject s{.name = mode.name + "_" + std::string(Name(isa)),
+                .numerics_id = mode.numerics_id,
+                .variants = {Make(mode, isa, 1)},
+                .rms_error = mode.rms_error};
       if (isa == CpuIsa::kScalar) {
-        for (size_t i = 0; i < isas.size(); ++i) s.variants.push_back(Make(compute, isas[i], int(i) + 1));
+        for (size_t i = 0; i < isas.size(); ++i) s.variants.push_back(Make(mode, isas[i], int(i) + 1));
       } else {
-        s.variants.push_back(Make(compute, isa, 2));
-        s.variants.push_back(Make(compute, isa, 3));
+        s.variants.push_back(Make(mode, isa, 2));
+        s.variants.push_back(Make(mode, isa, 3));
       }
       subjects.push_back(std::move(s));
     }
