@@ -39,18 +39,23 @@ double ReadPeak(size_t bytes) {
   return it->second;
 }
 
-const kernels::cpu::KernelTable& Kernels() {
-  const auto isa = kernels::ResolveCpuIsa(kernels::CpuIsa::kAuto);
+// Found out once: asking the CPU what it has takes microseconds in a virtual machine.
+kernels::CpuIsa Isa() {
+  static const auto isa = kernels::ResolveCpuIsa(kernels::CpuIsa::kAuto);
   CHECK(isa.ok()) << isa.status();
-  return kernels::cpu::KernelsFor(*isa);
+  return *isa;
+}
+
+const kernels::cpu::KernelTable& Kernels() {
+  return kernels::cpu::KernelsFor(Isa());
 }
 
 const kernels::cpu::Int8Table& Int8Kernels() {
-  return kernels::cpu::Int8KernelsFor(*kernels::ResolveCpuIsa(kernels::CpuIsa::kAuto));
+  return kernels::cpu::Int8KernelsFor(Isa());
 }
 
 const kernels::cpu::KvTable& KvKernels(kernels::KvDType type) {
-  return kernels::cpu::KvFor(*kernels::ResolveCpuIsa(kernels::CpuIsa::kAuto), type);
+  return kernels::cpu::KvFor(Isa(), type);
 }
 
 double DotPeak() {
@@ -158,25 +163,25 @@ void BM_KvAttention(benchmark::State& state, kernels::KvDType type) {
       *kernels::cpu::HostMemory::Map(size_t(kernels::cpu::PagedAttentionScratchFloats(kDim)) * 4);
   int sequence = 0;
   for (auto _ : state) {
-    KvKernels(type).attention({.q = q.data(),
-                             .ldq = kHeads * kDim,
-                             .out = out.data(),
-                             .ldo = kHeads * kDim,
-                             .tokens = tokens,
-                             .heads = kHeads,
-                             .first_position = context - tokens,
-                             .head_dim = kDim,
-                             .scale = 0.125f,
-                             .kv = kv,
-                             .strides = {int64_t(layout.block_bytes()), int64_t(layout.plane_bytes()),
-                                         int64_t(layout.scales_offset())},
-                             .block_size = kBlock,
-                             .blocks = table.data() + sequence * blocks,
-                             .first_key = 0,
-                             .end_key = context,
-                             .states = nullptr,
-                             .next = {kv, table.data() + (sequence + 1) % sequences * blocks, 0, context},
-                             .scratch = scratch.floats()});
+    KvKernels(type).attention(
+        {.q = q.data(),
+         .ldq = kHeads * kDim,
+         .out = out.data(),
+         .ldo = kHeads * kDim,
+         .tokens = tokens,
+         .heads = kHeads,
+         .first_position = context - tokens,
+         .head_dim = kDim,
+         .scale = 0.125f,
+         .kv = kv,
+         .strides = {int64_t(layout.block_bytes()), int64_t(layout.plane_bytes()), int64_t(layout.scales_offset())},
+         .block_size = kBlock,
+         .blocks = table.data() + sequence * blocks,
+         .first_key = 0,
+         .end_key = context,
+         .states = nullptr,
+         .next = {kv, table.data() + (sequence + 1) % sequences * blocks, 0, context},
+         .scratch = scratch.floats()});
     sequence = (sequence + 1) % sequences;
   }
   const double keys = double(tokens) * (context - (tokens - 1) / 2.0);
