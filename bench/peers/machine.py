@@ -34,7 +34,8 @@ def add_arguments(parser):
 def program(folder, name):
     path = folder / name
     if not os.access(path, os.X_OK):
-        maker = "bench/peers/install" if name.startswith("llama") else f"ninja -C build {name}"
+        makers = {"llama": "bench/peers/install", "vllm": "bench/peers/install --vllm", "python": "bench/peers/install --vllm"}
+        maker = makers.get(name.partition("-")[0], f"ninja -C build {name}")
         raise Failed(f"no program at {path}; {maker} makes it")
     return path
 

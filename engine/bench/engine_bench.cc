@@ -116,8 +116,7 @@ absl::StatusOr<Mode> MakeMode(const ModelFile& file, const std::string& name, in
   Mode mode{.name = name};
   const bool kv8 = name.ends_with("+kv8");  // K and V in int8
   const std::string compute = kv8 ? name.substr(0, name.size() - 4) : name;
-  kernels::CpuOptions options{.threads = threads,
-                              .compute = compute == "int8" ? kernels::CpuCompute::kInt8 : kernels::CpuCompute::kF32};
+  kernels::CpuOptions options{.threads = threads, .compute = *kernels::CpuComputeFromName(compute)};
   if (kv8) options.kv = kernels::KvDType::kInt8;
   auto backend = kernels::NewCpuBackend(options);
   if (!backend.ok()) return backend.status();
@@ -189,7 +188,7 @@ int main(int argc, char** argv) {
   app.add_option("model", flags.model, "GGUF file")->required();
   app.add_option("--compute", flags.compute, "Arithmetic, measured in turns: int8, int8+kv8 (K and V in int8), f32")
       ->delimiter(',')
-      ->check(CLI::IsMember({"int8", "int8+kv8", "f32"}));
+      ->check(CLI::IsMember({"int8", "int8+kv8", "native", "bf16", "f32"}));
   app.add_option("--threads", flags.threads, "Compute threads")->check(CLI::Range(1, 1024));
   app.add_option("--repetitions", flags.repetitions, "Repetitions of every measurement")->check(CLI::Range(1, 1000));
   app.add_flag("--json", flags.json, "Print one JSON object");

@@ -73,8 +73,7 @@ absl::StatusOr<Mode> MakeMode(const ModelFile& file, const std::string& name, co
   mode.name = name;
   const bool kv8 = name.ends_with("+kv8");  // K and V in int8
   const std::string compute = kv8 ? name.substr(0, name.size() - 4) : name;
-  kernels::CpuOptions options{.threads = flags.threads,
-                              .compute = compute == "int8" ? kernels::CpuCompute::kInt8 : kernels::CpuCompute::kF32};
+  kernels::CpuOptions options{.threads = flags.threads, .compute = *kernels::CpuComputeFromName(compute)};
   if (kv8) options.kv = kernels::KvDType::kInt8;
   auto backend = kernels::NewCpuBackend(options);
   if (!backend.ok()) return backend.status();
@@ -206,7 +205,7 @@ int main(int argc, char** argv) {
   app.add_option("--texts", flags.texts, "File that lists the texts");
   app.add_option("--compute", flags.compute, "Modes beside f32")
       ->delimiter(',')
-      ->check(CLI::IsMember({"int8", "int8+kv8"}));
+      ->check(CLI::IsMember({"int8", "int8+kv8", "native", "bf16"}));
   app.add_option("--threads", flags.threads, "Compute threads")->check(CLI::Range(1, 1024));
   app.add_option("--windows", flags.windows, "At most so many texts")->check(CLI::Range(1, 1000));
   app.add_option("--window", flags.window, "Tokens of each")->check(CLI::Range(2, 8192));

@@ -5,10 +5,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cpu/bf16/bf16_products.h"
 #include "kernels/cpu/cpu_context.h"
 #include "kernels/cpu/cpu_storage.h"
 #include "kernels/cpu/int8/int8_products.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/native/native_products.h"
 #include "kernels/cpu/panel_backend.h"
 
 namespace sluice::kernels {
@@ -42,7 +44,26 @@ class F32Backend final : public Backend {
   const cpu::KernelTable& kernels_;
 };
 
+std::unique_ptr<const cpu::Products> ProductsOf(CpuCompute compute, CpuIsa isa) {
+  switch (compute) {
+    case CpuCompute::kNative:
+      return cpu::NewNativeProducts(cpu::KernelsFor(isa), cpu::NativeKernelsFor(isa));
+    case CpuCompute::kBf16:
+      return cpu::NewBf16Products(cpu::KernelsFor(isa), cpu::Bf16KernelsFor(isa));
+    default:
+      return cpu::NewInt8Products(cpu::KernelsFor(isa), cpu::Int8KernelsFor(isa));
+  }
+}
+
 }  // namespace
+
+std::optional<CpuCompute> CpuComputeFromName(std::string_view name) {
+  if (name == "f32") return CpuCompute::kF32;
+  if (name == "int8") return CpuCompute::kInt8;
+  if (name == "native") return CpuCompute::kNative;
+  if (name == "bf16") return CpuCompute::kBf16;
+  return std::nullopt;
+}
 
 absl::StatusOr<std::unique_ptr<Backend>> NewCpuBackend(const CpuOptions& options) {
   if (options.threads < 1 || options.threads > kMaxThreads) {
@@ -53,14 +74,12 @@ absl::StatusOr<std::unique_ptr<Backend>> NewCpuBackend(const CpuOptions& options
   const bool f32 = options.compute == CpuCompute::kF32;
   const KvDType kv = options.kv.value_or(f32 ? KvDType::kF32 : KvDType::kBF16);
   if (f32 != (kv == KvDType::kF32)) {
-    return absl::InvalidArgumentError(absl::StrCat("K and V in ", std::string(Name(kv)), " with arithmetic in ",
-                                                   f32 ? "f32" : "int8", ": f32 has f32, all others bf16 or int8"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("K and V in ", std::string(Name(kv)), ": arithmetic in f32 has f32, all other has bf16 or int8"));
   }
-  if (options.compute == CpuCompute::kInt8) {
-    return cpu::NewPanelBackend(cpu::NewInt8Products(cpu::KernelsFor(*isa), cpu::Int8KernelsFor(*isa)),
-                                {cpu::KernelsFor(*isa), cpu::KvFor(*isa, kv)}, kv, options.threads);
-  }
-  return std::make_unique<F32Backend>(options.threads, *isa);
+  if (f32) return std::make_unique<F32Backend>(options.threads, *isa);
+  return cpu::NewPanelBackend(ProductsOf(options.compute, *isa), {cpu::KernelsFor(*isa), cpu::KvFor(*isa, kv)}, kv,
+                              options.threads);
 }
 
 }  // namespace sluice::kernels

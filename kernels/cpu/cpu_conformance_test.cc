@@ -10,12 +10,14 @@ struct Mode {
   std::string name, numerics_id;
   CpuCompute compute;
   KvDType kv;
-  double rms_error;
+  double rms_error;  // of tiny random models, whose outputs are mostly rounding
 };
 
 const Mode kModes[] = {{"f32", "f32.1", CpuCompute::kF32, KvDType::kF32, 0},
                        {"int8", "int8h.1", CpuCompute::kInt8, KvDType::kBF16, 0.08},
-                       {"int8_kv8", "int8h.1+kv8.1", CpuCompute::kInt8, KvDType::kInt8, 0.08}};
+                       {"int8_kv8", "int8h.1+kv8.1", CpuCompute::kInt8, KvDType::kInt8, 0.08},
+                       {"native", "native.1", CpuCompute::kNative, KvDType::kBF16, 0.08},
+                       {"bf16", "bf16w.1", CpuCompute::kBf16, KvDType::kBF16, 0.02}};
 
 Variant Make(const Mode& mode, CpuIsa isa, int threads) {
   return {std::string(Name(isa)) + "/" + std::to_string(threads),
