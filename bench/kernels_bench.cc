@@ -307,7 +307,8 @@ BENCHMARK_CAPTURE(BM_KvAttention, int8, kernels::KvDType::kInt8)
 BENCHMARK(BM_Attention)->Name("Attention")->Args({1, 256})->Args({1, 1600})->Args({16, 256})->Args({16, 1600});
 const int kModels = [] {
   for (const auto& [name, compute] :
-       {std::pair("int8", kernels::CpuCompute::kInt8), std::pair("f32", kernels::CpuCompute::kF32)}) {
+       {std::pair("int8", kernels::CpuCompute::kInt8), std::pair("native", kernels::CpuCompute::kNative),
+        std::pair("bf16", kernels::CpuCompute::kBf16), std::pair("f32", kernels::CpuCompute::kF32)}) {
     benchmark::RegisterBenchmark((std::string("Decode135M/") + name).c_str(),
                                  [c = compute](benchmark::State& s) { BM_Decode135M(s, c); })
         ->Args({1, 128})

@@ -33,10 +33,12 @@ void Bf16Tile(const FloatRows& x, const Bf16Panels& w, int64_t m, int64_t p, flo
   SLUICE_UNROLL
   for (int j = 0; j < kN; ++j) panel[j] = w.data + (p + j) * w.k * kPanelRows;
   const float* rows = x.data + m * x.k;
+  constexpr int64_t kAhead = 1024;
   for (int64_t k = 0; k < w.k; k += 2) {
     F even[kN], odd[kN];
     SLUICE_UNROLL
     for (int j = 0; j < kN; ++j) {
+      if (kM == 1) __builtin_prefetch(panel[j] + k * kPanelRows + kAhead);  // bound by memory
       S::LoadBf16Pairs(panel[j] + k * kPanelRows, even[j], odd[j]);
       even[j] = S::KeepAll(even[j]);
       odd[j] = S::KeepAll(odd[j]);

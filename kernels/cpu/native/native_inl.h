@@ -54,12 +54,19 @@ template <class S, class D, BlockForm kForm, int kM>
 void NativeTile(const BlockRows& x, const NativePanels& w, int64_t m, int64_t p, float* y) {
   constexpr bool kMin = kForm == BlockForm::kNibblesMin || kForm == BlockForm::kNibblesMinF;
   constexpr int kCentre = kMin ? 0 : kForm == BlockForm::kBytes ? (D::kCentredBytes ? 0 : 128) : 8;
+  constexpr int64_t kAhead = 4096;
   const uint8_t* codes = w.codes + p * w.blocks * CodeBytes(kForm);
   const uint8_t* scales = w.scales + p * w.blocks * ScaleBytes(kForm);
   typename S::F acc[kM];
   SLUICE_UNROLL
   for (int i = 0; i < kM; ++i) acc[i] = S::Zero();
   for (int64_t b = 0; b < w.blocks; ++b) {
+    if constexpr (kM == 1) {  // bound by memory, and panels follow each other
+      for (int64_t line = 0; line < CodeBytes(kForm); line += 64) {
+        __builtin_prefetch(codes + b * CodeBytes(kForm) + kAhead + line);
+      }
+      __builtin_prefetch(scales + b * ScaleBytes(kForm) + kAhead / 4);
+    }
     const auto block = D::template Load<kForm>(codes + b * CodeBytes(kForm));
     const auto d = LoadScale<S, kForm>(scales + b * ScaleBytes(kForm), 0);
     typename S::F minimum = S::Zero();
