@@ -49,7 +49,7 @@ class Instance {
  public:
   Instance(const TinySetup& setup, const Setting& s) : overlap_(s.overlap) {
     EngineOptions o;
-    o.block_size = TestCompute() == kernels::CpuCompute::kInt8 ? 16 : 8;  // whole vectors of keys, as workers have them
+    o.block_size = TestCompute() != kernels::CpuCompute::kF32 ? 16 : 8;  // whole vectors of keys, as workers have them
     o.num_blocks = (s.scarce ? 26 : 1200) * 8 / o.block_size;
     o.scheduler.max_step_tokens = s.chunk;
     o.scheduler.max_step_seqs = std::min(s.batch, s.chunk);

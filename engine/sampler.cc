@@ -11,6 +11,7 @@
 
 #include "engine/deterministic_math.h"
 #include "engine/keyed_random.h"
+#include "engine/logit_blocks.h"
 #include "engine/sampler_draw.h"
 #include "engine/sampler_edits.h"
 #include "engine/sampler_loops.h"
@@ -40,19 +41,22 @@ struct LogNormalizer {
   float LogProb(float x) const { return float((x == max ? 0.0 : double(x) - double(max)) - log_sum); }
 };
 
+// So many are kept in a heap.
+constexpr int kFew = 64;
+
 // The `count` best, best first; weights are left open. For a few: a heap, which most tokens do not enter.
-std::vector<Candidate> BestFew(std::span<const float> logits, int count) {
+std::vector<Candidate> BestFew(const LogitBlocks& row, int count) {
   std::vector<Candidate> heap;  // the best so far, the worst of them in front
-  heap.reserve(count);
-  for (int32_t id = 0; id < int32_t(logits.size()); ++id) {
+  heap.reserve(size_t(count));
+  row.AtLeast(row.LowerBound(count), [&](int32_t id, float logit) {
     if (int(heap.size()) == count) {
-      if (!(logits[id] > heap.front().logit)) continue;  // ids ascend: an equal one is no better
+      if (!(logit > heap.front().logit)) return;  // ids ascend: an equal one is no better
       std::pop_heap(heap.begin(), heap.end(), Better);
       heap.pop_back();
     }
-    heap.push_back({id, logits[id], 0.0});
+    heap.push_back({id, logit, 0.0});
     std::push_heap(heap.begin(), heap.end(), Better);
-  }
+  });
   std::sort_heap(heap.begin(), heap.end(), Better);
   return heap;
 }
@@ -78,16 +82,15 @@ std::vector<Candidate> BestMany(std::span<const float> logits, int count) {
   return best;
 }
 
-std::vector<Candidate> Best(std::span<const float> logits, int count) {
-  constexpr int kFew = 64;
-  count = std::min(count, int(logits.size()));
+std::vector<Candidate> Best(const LogitBlocks& row, int count) {
+  count = std::min(count, row.size());
   if (count <= 0) return {};
-  return count <= kFew ? BestFew(logits, count) : BestMany(logits, count);
+  return count <= kFew ? BestFew(row, count) : BestMany(row.logits(), count);
 }
 
-std::vector<std::pair<int32_t, float>> Top(std::span<const float> logits, int count, const LogNormalizer& norm) {
+std::vector<std::pair<int32_t, float>> Top(const LogitBlocks& row, int count, const LogNormalizer& norm) {
   std::vector<std::pair<int32_t, float>> top;
-  for (const Candidate& c : Best(logits, count)) top.emplace_back(c.id, norm.LogProb(c.logit));
+  for (const Candidate& c : Best(row, count)) top.emplace_back(c.id, norm.LogProb(c.logit));
   return top;
 }
 
@@ -130,8 +133,8 @@ void CutAtNucleus(std::vector<Candidate>& candidates, const Nucleus& nucleus) {
   }
 }
 
-std::vector<Candidate> TopKCandidates(std::span<const float> logits, float max, const SamplingParams& params) {
-  std::vector<Candidate> candidates = Best(logits, params.top_k);
+std::vector<Candidate> TopKCandidates(const LogitBlocks& row, float max, const SamplingParams& params) {
+  std::vector<Candidate> candidates = Best(row, params.top_k);
   for (Candidate& c : candidates) ExpWeights(std::span(&c.logit, 1), max, params.temperature, &c.weight);
   if (params.top_p < 1.0f) {
     std::vector<double> mass(kClasses, 0.0);
@@ -160,14 +163,15 @@ std::vector<Candidate> TopPCandidates(std::span<const float> logits, float max, 
 }
 
 // Everything that is not far below min_p of the best; the exact cut is the caller's.
-std::vector<Candidate> MinPCandidates(std::span<const float> logits, float max, const SamplingParams& params) {
+std::vector<Candidate> MinPCandidates(const LogitBlocks& row, float max, const SamplingParams& params) {
   constexpr double kSlack = 1e-3;  // in the exponent; far above all rounding
   double least = kNegInf;
   if (params.min_p > 0.0f) least = double(max) + double(params.temperature) * (DetLog(params.min_p) - kSlack);
   std::vector<Candidate> candidates;
-  for (int32_t id = 0; id < int32_t(logits.size()); ++id) {
-    if (double(logits[id]) >= least || logits[id] == max) candidates.push_back({id, logits[id], 0.0});
-  }
+  const float below = std::min(std::nextafter(float(least), kNegInf), max);  // no larger than `least`
+  row.AtLeast(below, [&](int32_t id, float logit) {
+    if (double(logit) >= least || logit == max) candidates.push_back({id, logit, 0.0});
+  });
   std::vector<float> x;
   for (const Candidate& c : candidates) x.push_back(c.logit);
   std::vector<double> weights(x.size());
@@ -176,15 +180,15 @@ std::vector<Candidate> MinPCandidates(std::span<const float> logits, float max, 
   return candidates;
 }
 
-bool CutsTopK(std::span<const float> logits, const SamplingParams& params) {
-  return params.top_k > 0 && params.top_k < int(logits.size());
+bool CutsTopK(int vocab, const SamplingParams& params) {
+  return params.top_k > 0 && params.top_k < vocab;
 }
 
 // What temperature, top-k, top-p and min-p leave. REQUIRES: temperature > 0; max > -infinity.
-std::vector<Candidate> Candidates(std::span<const float> logits, float max, const SamplingParams& params) {
-  std::vector<Candidate> candidates = CutsTopK(logits, params) ? TopKCandidates(logits, max, params)
-                                      : params.top_p < 1.0f    ? TopPCandidates(logits, max, params)
-                                                               : MinPCandidates(logits, max, params);
+std::vector<Candidate> Candidates(const LogitBlocks& row, float max, const SamplingParams& params) {
+  std::vector<Candidate> candidates = CutsTopK(row.size(), params) ? TopKCandidates(row, max, params)
+                                      : params.top_p < 1.0f        ? TopPCandidates(row.logits(), max, params)
+                                                                   : MinPCandidates(row, max, params);
   std::erase_if(candidates, [&](const Candidate& c) {
     return c.weight == 0.0 || (c.weight < double(params.min_p) && c.weight < 1.0);
   });
@@ -200,16 +204,13 @@ int32_t Draw(const std::vector<Candidate>& candidates, const RandomKey& key) {
   return race.winner();
 }
 
-int32_t LowestBest(std::span<const float> logits, float max) {
-  return int32_t(std::find(logits.begin(), logits.end(), max) - logits.begin());
-}
-
 // Draw of the whole vocabulary, without candidates. The most probable token goes first: after it few others can win.
-int32_t DrawAny(std::span<const float> logits, float max, float temperature, const RandomKey& key) {
+int32_t DrawAny(const LogitBlocks& row, float max, float temperature, const RandomKey& key) {
+  const std::span<const float> logits = row.logits();
   constexpr size_t kPiece = 256;
   std::array<double, kPiece> weights, uniforms;
   ExponentialRace race;
-  const int32_t likeliest = LowestBest(logits, max);
+  const int32_t likeliest = row.First(max);
   race.Offer(likeliest, 1.0, KeyedUniform(key)(uint32_t(likeliest)));
   for (size_t begin = 0; begin < logits.size(); begin += kPiece) {
     const std::span<const float> piece = logits.subspan(begin, std::min(kPiece, logits.size() - begin));
@@ -223,46 +224,65 @@ int32_t DrawAny(std::span<const float> logits, float max, float temperature, con
   return race.winner();
 }
 
-int32_t DrawToken(std::span<const float> logits, float max, const SamplingParams& params, const SampleKey& key) {
-  if (params.temperature == 0.0f) return LowestBest(logits, max);
-  const RandomKey random{key.seed, uint32_t(key.choice), uint32_t(key.position), RandomPurpose::kToken};
-  if (!CutsTopK(logits, params) && params.top_p >= 1.0f && params.min_p <= 0.0f) {
-    return DrawAny(logits, max, params.temperature, random);
-  }
-  return Draw(Candidates(logits, max, params), random);
+// Whether the best few are enough: nothing else of the row is read then.
+bool NeedsFew(int vocab, const SamplingParams& params) {
+  return params.temperature == 0.0f || (CutsTopK(vocab, params) && params.top_k <= kFew) ||
+         (!CutsTopK(vocab, params) && params.top_p >= 1.0f && params.min_p > 0.0f);
 }
+
+int32_t DrawToken(const LogitBlocks& row, float max, const SamplingParams& params, const SampleKey& key) {
+  if (params.temperature == 0.0f) return row.First(max);
+  const RandomKey random{key.seed, uint32_t(key.choice), uint32_t(key.position), RandomPurpose::kToken};
+  if (!CutsTopK(row.size(), params) && params.top_p >= 1.0f && params.min_p <= 0.0f) {
+    return DrawAny(row, max, params.temperature, random);
+  }
+  return Draw(Candidates(row, max, params), random);
+}
+
+// A row without NaN, and its blocks.
+struct CleanRow {
+  explicit CleanRow(std::span<float> logits)
+      : maxima(size_t(kernels::NumLogitBlocks(int64_t(logits.size())))), max(CleanAndMax(logits, maxima)) {}
+
+  std::vector<float> maxima;
+  float max;
+};
 
 }  // namespace
 
 Sampled Sample(std::span<float> logits, const SamplingParams& params, const SampleKey& key, int generated,
-               const TokenCounts* counts) {
-  float max = CleanAndMax(logits);
+               const TokenCounts* counts, std::span<const float> maxima) {
   Sampled out;
+  std::optional<CleanRow> clean;
   std::optional<LogNormalizer> norm;
   if (params.logprobs >= 0) {
-    norm.emplace(logits, max);
-    out.top = Top(logits, params.logprobs, *norm);
+    clean.emplace(logits);
+    norm.emplace(logits, clean->max);
+    out.top = Top(LogitBlocks(logits, clean->maxima), params.logprobs, *norm);
   }
   {
     const LogitEdits edits(logits, params, generated, counts);
-    if (!edits.empty()) max = CleanAndMax(logits);
-    out.token = max == kNegInf ? edits.LowestUnmasked() : DrawToken(logits, max, params, key);
+    if (!edits.empty() || (!clean && (maxima.empty() || !NeedsFew(int(logits.size()), params)))) clean.emplace(logits);
+    if (clean) maxima = clean->maxima;
+    const float max = clean ? clean->max : *std::max_element(maxima.begin(), maxima.end());
+    out.token = max == kNegInf ? edits.LowestUnmasked() : DrawToken(LogitBlocks(logits, maxima), max, params, key);
   }
-  if (norm) out.logprob = norm->LogProb(logits[out.token]);
+  if (norm) out.logprob = norm->LogProb(logits[size_t(out.token)]);
   return out;
 }
 
 std::vector<double> Distribution(std::span<float> logits, const SamplingParams& params, int generated,
                                  const TokenCounts* counts) {
   std::vector<double> p(logits.size(), 0.0);
-  CleanAndMax(logits);
+  (void)CleanRow(logits);
   const LogitEdits edits(logits, params, generated, counts);
-  const float max = CleanAndMax(logits);
-  if (max == kNegInf || params.temperature == 0.0f) {
-    p[max == kNegInf ? edits.LowestUnmasked() : LowestBest(logits, max)] = 1.0;
+  const CleanRow clean(logits);
+  const LogitBlocks row(logits, clean.maxima);
+  if (clean.max == kNegInf || params.temperature == 0.0f) {
+    p[size_t(clean.max == kNegInf ? edits.LowestUnmasked() : row.First(clean.max))] = 1.0;
     return p;
   }
-  const std::vector<Candidate> candidates = Candidates(logits, max, params);
+  const std::vector<Candidate> candidates = Candidates(row, clean.max, params);
   double total = 0.0;
   for (const Candidate& c : candidates) total += c.weight;
   for (const Candidate& c : candidates) p[c.id] = c.weight / total;
@@ -271,8 +291,9 @@ std::vector<double> Distribution(std::span<float> logits, const SamplingParams& 
 
 Sampled Score(std::span<float> logits, int32_t token, int top) {
   CHECK(token >= 0 && size_t(token) < logits.size());
-  const LogNormalizer norm(logits, CleanAndMax(logits));
-  return {token, norm.LogProb(logits[token]), Top(logits, top, norm)};
+  const CleanRow clean(logits);
+  const LogNormalizer norm(logits, clean.max);
+  return {token, norm.LogProb(logits[size_t(token)]), Top(LogitBlocks(logits, clean.maxima), top, norm)};
 }
 
 }  // namespace sluice::engine

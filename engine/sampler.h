@@ -42,8 +42,9 @@ struct SampleKey {
 // so far (for min_tokens). counts: of the tokens before this one; may be null unless params.penalizes().
 // top_k: exactly the k best. top_p: the fewest best tokens whose share of what top-k left reaches top_p, at least one.
 // min_p: tokens at least min_p times as probable as the best; the best always stays.
+// maxima: of the blocks of these logits (kernels::HeadParams::maxima), or nothing; they only make it faster.
 Sampled Sample(std::span<float> logits, const SamplingParams& params, const SampleKey& key, int generated,
-               const TokenCounts* counts = nullptr);
+               const TokenCounts* counts = nullptr, std::span<const float> maxima = {});
 
 // The distribution that Sample draws from: [vocab], sums to 1; one 1 where it is greedy. Costs more than a draw.
 std::vector<double> Distribution(std::span<float> logits, const SamplingParams& params, int generated,

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "engine/deterministic_math.h"
+#include "kernels/backend.h"
 
 // SLUICE_TWICE(result, name, parameters, arguments) defines `name` and least_cpu::name from the inline nameBody.
 #define SLUICE_LEAST(result, name, parameters, arguments) \
@@ -36,29 +37,46 @@ namespace {
 constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 }
 
-SLUICE_BODY float CleanAndMaxBody(std::span<float> logits) {
-  constexpr size_t kLanes = 32;  // independent maxima, so that the loop becomes vector code
+// Lanes, so that the loops become vector code.
+SLUICE_BODY float BlockMax(const float* x, bool& nan) {
+  constexpr size_t kLanes = 32;
+  static_assert(kernels::kLogitBlock == 2 * kLanes);
   float max[kLanes];
-  int nans[kLanes] = {};
-  std::fill_n(max, kLanes, kNegInf);
-  const float* x = logits.data();
-  size_t i = 0;
-  for (; i + kLanes <= logits.size(); i += kLanes) {
-    for (size_t l = 0; l < kLanes; ++l) {
-      max[l] = x[i + l] > max[l] ? x[i + l] : max[l];
-      nans[l] += x[i + l] != x[i + l];
+  int nans[kLanes];
+  for (size_t l = 0; l < kLanes; ++l) {
+    const float a = x[l], b = x[l + kLanes], from = a > kNegInf ? a : kNegInf;
+    max[l] = b > from ? b : from;
+    nans[l] = (a != a) | (b != b);
+  }
+  for (size_t d = kLanes / 2; d > 0; d /= 2) {
+    for (size_t l = 0; l < d; ++l) {
+      max[l] = max[l + d] > max[l] ? max[l + d] : max[l];
+      nans[l] |= nans[l + d];
     }
   }
-  for (; i < logits.size(); ++i) {
-    max[0] = x[i] > max[0] ? x[i] : max[0];
-    nans[0] += x[i] != x[i];
+  nan |= nans[0] != 0;
+  return max[0];
+}
+
+SLUICE_BODY float CleanAndMaxBody(std::span<float> logits, std::span<float> maxima) {
+  constexpr size_t kBlock = kernels::kLogitBlock;
+  const size_t whole = logits.size() / kBlock;
+  bool nan = false;
+  float max = kNegInf;
+  for (size_t b = 0; b < whole; ++b) {
+    maxima[b] = BlockMax(logits.data() + b * kBlock, nan);
+    max = maxima[b] > max ? maxima[b] : max;
   }
-  int any = 0;
-  for (int n : nans) any += n;
-  if (any > 0) {
+  if (whole * kBlock < logits.size()) {
+    float rest[kBlock];
+    std::fill(std::copy(logits.begin() + std::ptrdiff_t(whole * kBlock), logits.end(), rest), rest + kBlock, kNegInf);
+    maxima[whole] = BlockMax(rest, nan);
+    max = maxima[whole] > max ? maxima[whole] : max;
+  }
+  if (nan) {
     for (float& logit : logits) logit = logit == logit ? logit : kNegInf;
   }
-  return *std::max_element(max, max + kLanes);
+  return max;
 }
 
 SLUICE_BODY void ExpWeightsBody(std::span<const float> x, float max, float temperature, double* out) {
@@ -98,7 +116,7 @@ SLUICE_BODY bool AnyMayWinBody(std::span<const float> x, float max, float temper
   return any != 0;
 }
 
-SLUICE_TWICE(float, CleanAndMax, (std::span<float> logits), (logits))
+SLUICE_TWICE(float, CleanAndMax, (std::span<float> logits, std::span<float> maxima), (logits, maxima))
 SLUICE_TWICE(void, ExpWeights, (std::span<const float> x, float max, float temperature, double* out),
              (x, max, temperature, out))
 SLUICE_TWICE(double, ExpSum, (std::span<const float> x, float max), (x, max))

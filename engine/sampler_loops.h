@@ -7,8 +7,9 @@
 
 namespace sluice::engine {
 
-// NaN becomes -infinity. Returns the largest; -infinity for no logits.
-float CleanAndMax(std::span<float> logits);
+// NaN becomes -infinity. maxima [kernels::NumLogitBlocks(logits)]: the largest of each block. Returns the largest of
+// all; -infinity for no logits.
+float CleanAndMax(std::span<float> logits, std::span<float> maxima);
 
 // out[i] = exp((x[i] - max) / temperature), with max - max = 0 even for infinities. REQUIRES: max is the largest;
 // temperature > 0.
@@ -23,7 +24,7 @@ bool AnyMayWin(std::span<const float> x, float max, float temperature, const dou
 
 // The versions for the least CPU, for tests.
 namespace least_cpu {
-float CleanAndMax(std::span<float> logits);
+float CleanAndMax(std::span<float> logits, std::span<float> maxima);
 void ExpWeights(std::span<const float> x, float max, float temperature, double* out);
 double ExpSum(std::span<const float> x, float max);
 bool AnyMayWin(std::span<const float> x, float max, float temperature, const double* u, double best);

@@ -9,6 +9,7 @@
 
 #include "engine/deterministic_math.h"
 #include "gtest/gtest.h"
+#include "kernels/backend.h"
 
 namespace sluice::engine {
 namespace {
@@ -27,7 +28,7 @@ std::vector<float> RandomRow(std::mt19937& random, size_t size) {
 }
 
 size_t RandomSize(std::mt19937& random) {
-  const size_t sizes[] = {0, 1, 7, 8, 9, 31, 32, 33, 255, 256, 257, 1000};
+  const size_t sizes[] = {0, 1, 7, 8, 9, 31, 32, 33, 63, 64, 65, 255, 256, 257, 1000};
   return sizes[random() % std::size(sizes)];
 }
 
@@ -35,8 +36,10 @@ TEST(SamplerLoops, BothCompilationsGiveTheSameBits) {
   for (int seed = 0; seed < 500; ++seed) {
     std::mt19937 random(seed);
     std::vector<float> a = RandomRow(random, RandomSize(random)), b = a;
-    const float max = CleanAndMax(a);
-    ASSERT_EQ(max, least_cpu::CleanAndMax(b)) << "seed " << seed;
+    std::vector<float> maxima(size_t(kernels::NumLogitBlocks(int64_t(a.size())))), least_maxima = maxima;
+    const float max = CleanAndMax(a, maxima);
+    ASSERT_EQ(max, least_cpu::CleanAndMax(b, least_maxima)) << "seed " << seed;
+    ASSERT_EQ(maxima, least_maxima);
     ASSERT_EQ(a, b);
     if (a.empty() || max == -kInf) continue;
     const float temperature = random() % 2 == 0 ? 1.0f : float(1 + random() % 100) / 50.0f;
@@ -61,8 +64,14 @@ TEST(SamplerLoops, CleanAndMaxIsThePlainLoop) {
     std::vector<float> row = RandomRow(random, RandomSize(random)), clean = row;
     for (float& x : clean) x = std::isnan(x) ? -kInf : x;
     const float max = clean.empty() ? -kInf : *std::max_element(clean.begin(), clean.end());
-    ASSERT_EQ(CleanAndMax(row), max) << "seed " << seed;
+    std::vector<float> maxima(size_t(kernels::NumLogitBlocks(int64_t(row.size()))));
+    ASSERT_EQ(CleanAndMax(row, maxima), max) << "seed " << seed;
     ASSERT_EQ(row, clean) << "seed " << seed;
+    for (size_t b = 0; b < maxima.size(); ++b) {
+      const auto from = clean.begin() + std::ptrdiff_t(b * kernels::kLogitBlock);
+      const auto to = clean.begin() + std::ptrdiff_t(std::min(clean.size(), (b + 1) * kernels::kLogitBlock));
+      ASSERT_EQ(maxima[b], *std::max_element(from, to)) << "seed " << seed << ", block " << b;
+    }
   }
 }
 
@@ -82,7 +91,8 @@ TEST(SamplerLoops, AnyMayWinMissesNobody) {
   for (int seed = 0; seed < 20000; ++seed) {
     std::mt19937 random(seed);
     std::vector<float> row = RandomRow(random, 1 + random() % 16);
-    const float max = CleanAndMax(row);
+    std::vector<float> maxima(size_t(kernels::NumLogitBlocks(int64_t(row.size()))));
+    const float max = CleanAndMax(row, maxima);
     if (max == -kInf) continue;
     const float temperature = random() % 8 == 0   ? 1e-45f
                               : random() % 8 == 0 ? 3e38f

@@ -10,9 +10,11 @@
 
 #include "engine/deterministic_math.h"
 #include "engine/keyed_random.h"
+#include "engine/sampler_loops.h"
 #include "engine/testing/exact_sampling.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/backend.h"
 
 namespace sluice::engine {
 namespace {
@@ -267,6 +269,40 @@ TEST(Sampler, AlwaysGivesAValidToken) {
         }
       }
     }
+  }
+}
+
+// The largest of each block, which a backend may bring along, changes nothing: not even where they hold no NaN.
+TEST(Sampler, BlockMaximaOnlySaveTime) {
+  const std::vector<SamplingParams> params = {
+      {},
+      {.temperature = 1.0f, .top_k = 1},
+      {.temperature = 0.8f, .top_p = 0.9f, .top_k = 40},
+      {.temperature = 1.0f, .top_k = 64, .min_p = 0.05f},
+      {.temperature = 1.0f, .top_k = 65},
+      {.temperature = 1.0f, .min_p = 0.3f},
+      {.temperature = 2.0f, .min_p = 1.0f},
+      {.temperature = 1.0f, .top_p = 0.5f},
+      {.temperature = 1.0f},
+      {.temperature = 1.0f, .top_k = 5, .logit_bias = {{3, 4.0f}}},
+      {.logprobs = 3},
+  };
+  for (int seed = 0; seed < 3000; ++seed) {
+    std::mt19937 random(seed);
+    std::vector<float> row(std::vector<size_t>{1, 40, 64, 65, 200, 5000}[random() % 6]);
+    const int nans = random() % 3 == 0 ? 5 : 10000000, scale = random() % 2 == 0 ? 8 : 1000;
+    for (float& x : row) {
+      x = float(int(random() % (2 * scale)) - scale) / float(scale) * 6;  // with many equals
+      if (int(random() % 100) >= nans) x = std::vector<float>{kNan, -kInf, kInf}[random() % 20 == 0 ? 2 : random() % 2];
+    }
+    std::vector<float> clean = row, maxima(size_t(kernels::NumLogitBlocks(int64_t(row.size()))));
+    CleanAndMax(clean, maxima);
+    const SamplingParams& p = params[random() % params.size()];
+    std::vector<float> plain = row;
+    const SampleKey key{random(), 0, seed};
+    const Sampled expected = Sample(plain, p, key, 0), got = Sample(row, p, key, 0, nullptr, maxima);
+    ASSERT_EQ(got.token, expected.token) << "seed " << seed;
+    ASSERT_EQ(got.logprob, expected.logprob) << "seed " << seed;
   }
 }
 

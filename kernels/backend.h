@@ -170,7 +170,14 @@ struct HeadParams {
   float eps = 1e-5f;
   const Weight* head = nullptr;  // [vocab][hidden]
   float* logits = nullptr;       // out, host memory [logits][vocab], valid after Finish()
+  float* maxima = nullptr;       // likewise [logits][NumLogitBlocks(vocab)], or null: the largest of each kLogitBlock
+                                 // logits, NaN counting for nothing, so that nobody has to read all of them again
 };
+
+inline constexpr int kLogitBlock = 64;
+constexpr int NumLogitBlocks(int64_t vocab) {
+  return int((vocab + kLogitBlock - 1) / kLogitBlock);
+}
 
 struct ContextLimits {
   int max_rows = 0;  // rows of a step

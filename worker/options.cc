@@ -61,8 +61,11 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
   app.add_option("--port", o.port, "Port to listen on; 0: a free one, which is announced")
       ->check(CLI::Range(0, 65535))
       ->type_name("N");
-  app.add_option("--compute", o.compute, "Arithmetic: int8, f32 (the reference) or auto (the fastest in the quality gate: int8)")
-      ->check(CLI::IsMember({"auto", "int8", "f32"}))
+  app.add_option("--compute", o.compute,
+                 "Arithmetic: int8, native (the file's four bits: least memory traffic at few requests), bf16 "
+                 "(weights), f32 (the "
+                 "reference) or auto (the fastest in the quality gate: int8)")
+      ->check(CLI::IsMember({"auto", "int8", "native", "bf16", "f32"}))
       ->type_name("MODE");
   app.add_option("--threads", o.threads, "Compute threads; 0: one for every core the process may use")
       ->check(CLI::Range(0, kMostCpus));
@@ -89,17 +92,20 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
                      "Folder where weights stay as they were packed, for the next start and for the other workers of "
                      "this host, which share them in memory; default: $XDG_CACHE_HOME/sluice/packed")
           ->type_name("FOLDER");
-  app.add_flag_callback("--no-packed-cache", [&o] { o.packed_cache.clear(); }, "Pack at every start, into own memory")
+  app.add_flag_callback(
+         "--no-packed-cache", [&o] { o.packed_cache.clear(); }, "Pack at every start, into own memory")
       ->excludes(packed);
-  app.add_option("--drafts", o.drafts,
-                 "Most tokens of an answer that are guessed ahead from its own text and checked in one step; 0: none. It "
-                 "never changes an answer, and pauses where it does not pay")
+  app.add_option(
+         "--drafts", o.drafts,
+         "Most tokens of an answer that are guessed ahead from its own text and checked in one step; 0: none. It "
+         "never changes an answer, and pauses where it does not pay")
       ->check(CLI::Range(0, 64));
   app.add_option("--lease-ms", o.lease_ms, "How long a request outlives a silent router")
       ->check(CLI::Range(100, 3600000));
-  app.add_option("--step-target-ms", o.step_target_ms,
-                 "How long a step may take in which answers wait for their next token: prompts beside them are computed in "
-                 "pieces that fit; 0: they are not cut")
+  app.add_option(
+         "--step-target-ms", o.step_target_ms,
+         "How long a step may take in which answers wait for their next token: prompts beside them are computed in "
+         "pieces that fit; 0: they are not cut")
       ->check(CLI::Range(0, 3600000));
   app.add_option("--stuck-after-ms", o.stuck_after_ms,
                  "How long one step may take before the worker counts as stuck: it then gets no new work")

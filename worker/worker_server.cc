@@ -106,7 +106,7 @@ absl::Status WorkerServer::OpenEngine(const WorkerOptions& options) {
   if (!file.ok()) return file.status();
   file_ = *std::move(file);
   kernels::CpuOptions cpu;
-  cpu.compute = options.compute == "f32" ? kernels::CpuCompute::kF32 : kernels::CpuCompute::kInt8;
+  cpu.compute = kernels::CpuComputeFromName(options.compute).value_or(kernels::CpuCompute::kInt8);  // auto
   cpu.threads = options.threads > 0 ? options.threads : AllowedCores();
   auto backend = kernels::NewCpuBackend(cpu);
   if (!backend.ok()) return backend.status();

@@ -241,7 +241,7 @@ absl::Status RunAll(const Flags& flags) {
   if (!file.ok()) return file.status();
   auto backend = kernels::NewCpuBackend(
       {.threads = flags.threads,
-       .compute = flags.compute == "f32" ? kernels::CpuCompute::kF32 : kernels::CpuCompute::kInt8});
+       .compute = *kernels::CpuComputeFromName(flags.compute)});
   if (!backend.ok()) return backend.status();
   EngineOptions o;
   o.max_context = std::min(2048, (*file)->config().context_length);
@@ -300,7 +300,7 @@ int main(int argc, char** argv) {
   app.add_option("--prompt-scale", flags.prompt_scale, "Prompts are so much shorter")->check(CLI::PositiveNumber);
   app.add_option("--answer-scale", flags.answer_scale, "Answers are so much shorter")->check(CLI::PositiveNumber);
   app.add_option("--load", flags.loads, "Arrival rates, as fractions of the capacity of continuous batching");
-  app.add_option("--compute", flags.compute, "Arithmetic")->check(CLI::IsMember({"int8", "f32"}));
+  app.add_option("--compute", flags.compute, "Arithmetic")->check(CLI::IsMember({"int8", "native", "bf16", "f32"}));
   app.add_option("--threads", flags.threads, "Compute threads")->check(CLI::Range(1, 1024));
   app.add_option("--clock", flags.clock, "wall, or cpu: processor time, for one thread")
       ->check(CLI::IsMember({"wall", "cpu"}));

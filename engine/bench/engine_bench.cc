@@ -115,7 +115,7 @@ struct Mode {
 absl::StatusOr<Mode> MakeMode(const ModelFile& file, const std::string& name, int threads) {
   Mode mode{.name = name};
   auto backend = kernels::NewCpuBackend(
-      {.threads = threads, .compute = name == "int8" ? kernels::CpuCompute::kInt8 : kernels::CpuCompute::kF32});
+      {.threads = threads, .compute = *kernels::CpuComputeFromName(name)});
   if (!backend.ok()) return backend.status();
   mode.backend = *std::move(backend);
   auto engine =
@@ -185,7 +185,7 @@ int main(int argc, char** argv) {
   app.add_option("model", flags.model, "GGUF file")->required();
   app.add_option("--compute", flags.compute, "Arithmetic, measured in turns: int8, f32")
       ->delimiter(',')
-      ->check(CLI::IsMember({"int8", "f32"}));
+      ->check(CLI::IsMember({"int8", "native", "bf16", "f32"}));
   app.add_option("--threads", flags.threads, "Compute threads")->check(CLI::Range(1, 1024));
   app.add_option("--repetitions", flags.repetitions, "Repetitions of every measurement")->check(CLI::Range(1, 1000));
   app.add_flag("--json", flags.json, "Print one JSON object");

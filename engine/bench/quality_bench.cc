@@ -72,7 +72,7 @@ absl::StatusOr<Mode> MakeMode(const ModelFile& file, const std::string& name, co
   Mode mode;
   mode.name = name;
   auto backend = kernels::NewCpuBackend(
-      {.threads = flags.threads, .compute = name == "int8" ? kernels::CpuCompute::kInt8 : kernels::CpuCompute::kF32});
+      {.threads = flags.threads, .compute = *kernels::CpuComputeFromName(name)});
   if (!backend.ok()) return backend.status();
   mode.backend = *std::move(backend);
   auto decoder = Decoder::Create(file, *mode.backend, {kChunk, 1, kChunk, flags.window});
@@ -200,7 +200,7 @@ int main(int argc, char** argv) {
   sluice::engine::Flags flags;
   app.add_option("model", flags.model, "GGUF file")->required();
   app.add_option("--texts", flags.texts, "File that lists the texts");
-  app.add_option("--compute", flags.compute, "Modes beside f32")->delimiter(',')->check(CLI::IsMember({"int8"}));
+  app.add_option("--compute", flags.compute, "Modes beside f32")->delimiter(',')->check(CLI::IsMember({"int8", "native", "bf16"}));
   app.add_option("--threads", flags.threads, "Compute threads")->check(CLI::Range(1, 1024));
   app.add_option("--windows", flags.windows, "At most so many texts")->check(CLI::Range(1, 1000));
   app.add_option("--window", flags.window, "Tokens of each")->check(CLI::Range(2, 8192));

@@ -339,7 +339,7 @@ absl::Status RunAll(const Flags& flags) {
   setup.file = *std::move(file);
   auto backend = kernels::NewCpuBackend(
       {.threads = flags.threads,
-       .compute = flags.compute == "f32" ? kernels::CpuCompute::kF32 : kernels::CpuCompute::kInt8});
+       .compute = *kernels::CpuComputeFromName(flags.compute)});
   if (!backend.ok()) return backend.status();
   setup.backend = *std::move(backend);
   auto tokenizer = Tokenizer::Create(setup.file->tokenizer());
@@ -368,7 +368,7 @@ int main(int argc, char** argv) {
   CLI::App app("Prompt lookup against steps without drafts");
   sluice::engine::Flags flags;
   app.add_option("model", flags.model, "GGUF file")->required();
-  app.add_option("--compute", flags.compute, "Arithmetic")->check(CLI::IsMember({"int8", "f32"}));
+  app.add_option("--compute", flags.compute, "Arithmetic")->check(CLI::IsMember({"int8", "native", "bf16", "f32"}));
   app.add_option("--threads", flags.threads, "Compute threads")->check(CLI::Range(1, 1024));
   std::string clock = "wall";
   app.add_option("--clock", clock, "wall, or cpu: processor time, for one thread")

@@ -160,7 +160,7 @@ int Decoder::vocab() const {
   return impl_->config.vocab;
 }
 
-absl::Status Decoder::Forward(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits) {
+absl::Status Decoder::Forward(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits, float* maxima) {
   kernels::Context& context = *impl_->context;
   StepRows& rows = impl_->rows;
   context.BeginStep(batch, kv.layout());
@@ -173,7 +173,8 @@ absl::Status Decoder::Forward(const kernels::StepBatch& batch, kernels::KvPool& 
                   .norm = impl_->output_norm,
                   .eps = impl_->config.rms_eps,
                   .head = impl_->head,
-                  .logits = logits});
+                  .logits = logits,
+                  .maxima = maxima});
   }
   return context.Finish();
 }

@@ -22,7 +22,8 @@ struct DecoderLimits {
 
 class Decoder {
  public:
-  // Packs all weights, kept in `packed_folder` if one is named (weights.h). `file` and `backend` must outlive the decoder (weights may be read in place).
+  // Packs all weights, kept in `packed_folder` if one is named (weights.h). `file` and `backend` must outlive the
+  // decoder (weights may be read in place).
   static absl::StatusOr<std::unique_ptr<Decoder>> Create(const ModelFile& file, const kernels::Backend& backend,
                                                          const DecoderLimits& limits,
                                                          const std::string& packed_folder = "");
@@ -32,8 +33,8 @@ class Decoder {
   kernels::KvLayout kv_layout(int block_size) const;
   int vocab() const;
 
-  // One step. logits is [batch.logit_rows.size()][vocab], host memory.
-  absl::Status Forward(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits);
+  // One step. logits is [batch.logit_rows.size()][vocab], host memory; maxima as in kernels::HeadParams.
+  absl::Status Forward(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits, float* maxima = nullptr);
 
  private:
   struct Impl;

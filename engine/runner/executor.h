@@ -1,5 +1,5 @@
-// Executes steps in the order of their numbers: block copies, the forward pass, sampling. May run in another thread than
-// the one that plans and commits; it touches the step, the device and the sample states, nothing else.
+// Executes steps in the order of their numbers: block copies, the forward pass, sampling. May run in another thread
+// than the one that plans and commits; it touches the step, the device and the sample states, nothing else.
 #pragma once
 
 #include <functional>
@@ -17,8 +17,7 @@ class Executor {
  public:
   // `decoder` and `kv` must outlive the executor. max_logits: rows of logits of a step. `seconds` is a clock, for the
   // statistics alone; it may be empty.
-  Executor(Decoder* decoder, kernels::KvPool* kv, int max_logits, DraftRule rule,
-           std::function<double()> seconds);
+  Executor(Decoder* decoder, kernels::KvPool* kv, int max_logits, DraftRule rule, std::function<double()> seconds);
 
   // Fills in step.results. After an error the device is unusable.
   absl::Status Execute(StepWork& step);
@@ -29,6 +28,7 @@ class Executor {
   const DraftRule rule_;
   const std::function<double()> seconds_;
   std::vector<float> logits_;  // [max_logits][vocab]
+  std::vector<float> maxima_;  // [max_logits][kernels::NumLogitBlocks(vocab)]
 };
 
 }  // namespace sluice::engine

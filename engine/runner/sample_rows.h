@@ -1,8 +1,8 @@
 // From the rows of logits of one chunk to its tokens: scores of prompt tokens, the new token, the drafts that it proves
 // right, and the first tokens of choices that fork off.
 //
-// How drafts are judged decides nothing but speed under kEquality (speculation/verify_drafts.h: the tokens are those of an
-// answer without drafts); under kRejection (speculation/rejection_rule.h) they have the same distribution.
+// How drafts are judged decides nothing but speed under kEquality (speculation/verify_drafts.h: the tokens are those of
+// an answer without drafts); under kRejection (speculation/rejection_rule.h) they have the same distribution.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@ namespace sluice::engine {
 
 enum class DraftRule : uint8_t { kEquality, kRejection };
 
-// logits is [targets + 1 + drafts][vocab] ([targets][vocab] where nothing samples), used as scratch. Advances the task's
-// states.
+// logits is [targets + 1 + drafts][vocab] ([targets][vocab] where nothing samples), used as scratch; maxima those of
+// its blocks, or nothing (sampler.h). Advances the task's states.
 SampleResult SampleRows(const SampleTask& task, std::span<float> logits, size_t vocab,
-                        DraftRule rule = DraftRule::kEquality);
+                        DraftRule rule = DraftRule::kEquality, std::span<const float> maxima = {});
 
 }  // namespace sluice::engine

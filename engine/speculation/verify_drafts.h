@@ -13,13 +13,14 @@
 
 namespace sluice::engine {
 
-// logits is [drafts + 1][vocab]: row i follows the drafts [0, i). Used as scratch. `first` is the key of row 0,
-// `generated` the tokens of the answer before it, and so is *counts, to which every returned token is added; it may be
-// null unless params.penalizes(). Returns the accepted drafts and the token that follows them, at most drafts + 1 and
-// at least one; nothing after a token that ends the answer (FinishAfter). All but the last are equal to their drafts.
+// logits is [drafts + 1][vocab]: row i follows the drafts [0, i). Used as scratch. maxima: of its blocks, or nothing.
+// `first` is the key of row 0, `generated` the tokens of the answer before it, and so is *counts, to which every
+// returned token is added; it may be null unless params.penalizes(). Returns the accepted drafts and the token that
+// follows them, at most drafts + 1 and at least one; nothing after a token that ends the answer (FinishAfter). All but
+// the last are equal to their drafts.
 std::vector<Sampled> VerifyDrafts(std::span<float> logits, std::span<const int32_t> drafts,
                                   const SamplingParams& params, const SampleKey& first, int generated,
-                                  TokenCounts* counts);
+                                  TokenCounts* counts, std::span<const float> maxima = {});
 
 // How many of `drafts` the tokens hold: what a drafter wants to hear.
 int AcceptedDrafts(std::span<const Sampled> tokens, std::span<const int32_t> drafts);

@@ -23,10 +23,10 @@ struct TinySetup {
   std::unique_ptr<kernels::Backend> backend;
 };
 
-// SLUICE_TEST_COMPUTE=int8 runs a test in the workers' default mode instead of the reference.
+// SLUICE_TEST_COMPUTE=int8 (or native, bf16) runs a test in that mode instead of the reference.
 inline kernels::CpuCompute TestCompute() {
   const char* name = std::getenv("SLUICE_TEST_COMPUTE");
-  return name != nullptr && std::string(name) == "int8" ? kernels::CpuCompute::kInt8 : kernels::CpuCompute::kF32;
+  return kernels::CpuComputeFromName(name != nullptr ? name : "f32").value_or(kernels::CpuCompute::kF32);
 }
 
 // The file is unlinked at once: the mapping keeps it. Null members (and a failure) where something went wrong.

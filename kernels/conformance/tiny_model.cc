@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
+#include "gtest/gtest.h"
 #include "kernels/dequant.h"
 
 namespace sluice::kernels::conformance {
@@ -268,13 +269,23 @@ void TinyModel::Step(const std::vector<Piece>& pieces) {
   context_->BeginStep({tokens, row_begin, context_len, table, max_blocks_, logit_rows}, kv_->layout());
   context_->Embed({.table = embedding_.get(), .scale = 1.5f, .x = x_.get()});
   RunLayers();
-  context_->Head(
-      {.x = x_.get(), .norm = final_norm_.get(), .eps = w_.eps, .head = head_.get(), .logits = logits.data()});
+  std::vector<float> maxima(wanted.size() * size_t(NumLogitBlocks(w_.shape.vocab)));
+  context_->Head({.x = x_.get(),
+                  .norm = final_norm_.get(),
+                  .eps = w_.eps,
+                  .head = head_.get(),
+                  .logits = logits.data(),
+                  .maxima = maxima.data()});
   const absl::Status done = context_->Finish();
   CHECK(done.ok()) << done;
+  const int blocks = NumLogitBlocks(w_.shape.vocab);
   for (size_t i = 0; i < wanted.size(); ++i) {
     const auto from = logits.begin() + int64_t(i) * w_.shape.vocab;
     wanted[i]->assign(from, from + w_.shape.vocab);
+    for (int b = 0; b < blocks; ++b) {
+      const auto begin = from + b * kLogitBlock, end = std::min(begin + kLogitBlock, from + w_.shape.vocab);
+      EXPECT_EQ(maxima[i * size_t(blocks) + size_t(b)], *std::max_element(begin, end)) << "block " << b << " of a row";
+    }
   }
 }
 

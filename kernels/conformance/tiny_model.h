@@ -22,7 +22,7 @@ struct TinyShape {
   int head_dim = 32;
   int rotary_dim = 32;
   int ffn = 160;
-  int vocab = 41;
+  int vocab = 141;  // blocks of logits, the last not full
   int block_size = 16;
   DType type = DType::kQ4_1;  // of all matrices
   RopeStyle rope = RopeStyle::kInterleaved;

@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cpu/bf16/bf16_products.h"
 #include "kernels/cpu/cpu_context.h"
 #include "kernels/cpu/cpu_storage.h"
 #include "kernels/cpu/int8/int8_products.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/native/native_products.h"
 #include "kernels/cpu/panel_backend.h"
 
 namespace sluice::kernels {
@@ -41,7 +43,26 @@ class F32Backend final : public Backend {
   const cpu::KernelTable& kernels_;
 };
 
+std::unique_ptr<const cpu::Products> ProductsOf(CpuCompute compute, CpuIsa isa) {
+  switch (compute) {
+    case CpuCompute::kNative:
+      return cpu::NewNativeProducts(cpu::KernelsFor(isa), cpu::NativeKernelsFor(isa));
+    case CpuCompute::kBf16:
+      return cpu::NewBf16Products(cpu::KernelsFor(isa), cpu::Bf16KernelsFor(isa));
+    default:
+      return cpu::NewInt8Products(cpu::KernelsFor(isa), cpu::Int8KernelsFor(isa));
+  }
+}
+
 }  // namespace
+
+std::optional<CpuCompute> CpuComputeFromName(std::string_view name) {
+  if (name == "f32") return CpuCompute::kF32;
+  if (name == "int8") return CpuCompute::kInt8;
+  if (name == "native") return CpuCompute::kNative;
+  if (name == "bf16") return CpuCompute::kBf16;
+  return std::nullopt;
+}
 
 absl::StatusOr<std::unique_ptr<Backend>> NewCpuBackend(const CpuOptions& options) {
   if (options.threads < 1 || options.threads > kMaxThreads) {
@@ -49,11 +70,9 @@ absl::StatusOr<std::unique_ptr<Backend>> NewCpuBackend(const CpuOptions& options
   }
   const absl::StatusOr<CpuIsa> isa = ResolveCpuIsa(options.isa);
   if (!isa.ok()) return isa.status();
-  if (options.compute == CpuCompute::kInt8) {
-    return cpu::NewPanelBackend(cpu::NewInt8Products(cpu::KernelsFor(*isa), cpu::Int8KernelsFor(*isa)),
-                                {cpu::KernelsFor(*isa), cpu::Bf16KvFor(*isa)}, options.threads);
-  }
-  return std::make_unique<F32Backend>(options.threads, *isa);
+  if (options.compute == CpuCompute::kF32) return std::make_unique<F32Backend>(options.threads, *isa);
+  return cpu::NewPanelBackend(ProductsOf(options.compute, *isa), {cpu::KernelsFor(*isa), cpu::Bf16KvFor(*isa)},
+                              options.threads);
 }
 
 }  // namespace sluice::kernels

@@ -1,5 +1,6 @@
 // The CPU backend under the suite of every backend: each instruction set, and all of them with several thread counts as
 // variants that must agree to the bit.
+#include "absl/strings/str_cat.h"
 #include "kernels/conformance/conformance.h"
 #include "kernels/cpu/cpu_backend.h"
 
@@ -16,14 +17,23 @@ std::vector<Subject> Subjects() {
   for (const CpuIsa isa : {CpuIsa::kAvx512, CpuIsa::kAmx}) {
     if (ResolveCpuIsa(isa).ok()) isas.push_back(isa);
   }
+  struct Mode {
+    CpuCompute compute;
+    const char *name, *numerics_id;
+    double rms_error;  // of tiny random models, whose outputs are mostly rounding
+  };
+  const Mode modes[] = {{CpuCompute::kF32, "f32", "f32.1", 0},
+                        {CpuCompute::kInt8, "int8", "int8h.1", 0.08},
+                        {CpuCompute::kNative, "native", "native.1", 0.08},
+                        {CpuCompute::kBf16, "bf16", "bf16w.1", 0.02}};
   std::vector<Subject> subjects;
-  for (const CpuCompute compute : {CpuCompute::kF32, CpuCompute::kInt8}) {
-    const bool int8 = compute == CpuCompute::kInt8;
+  for (const Mode& mode : modes) {
+    const CpuCompute compute = mode.compute;
     for (const CpuIsa isa : isas) {
-      Subject s{.name = (int8 ? "int8_" : "f32_") + std::string(Name(isa)),
-                .numerics_id = int8 ? "int8h.1" : "f32.1",
+      Subject s{.name = absl::StrCat(mode.name, "_", std::string(Name(isa))),
+                .numerics_id = mode.numerics_id,
                 .variants = {Make(compute, isa, 1)},
-                .rms_error = int8 ? 0.08 : 0};
+                .rms_error = mode.rms_error};
       if (isa == CpuIsa::kScalar) {
         for (size_t i = 0; i < isas.size(); ++i) s.variants.push_back(Make(compute, isas[i], int(i) + 1));
       } else {

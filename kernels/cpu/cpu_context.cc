@@ -210,7 +210,14 @@ void CpuContext::Head(const HeadParams& p) {
   const int count = int(wanted.size());
   Normalize(
       count, [&](int64_t i) { return wanted[size_t(i)]; }, p.x, p.norm, p.eps);
-  Matmul({Of(p.head), nullptr, p.logits, p.head->rows()}, normed_.row(0), normed_.ld(), count, false);
+  const int64_t vocab = p.head->rows();
+  Matmul({Of(p.head), nullptr, p.logits, vocab}, normed_.row(0), normed_.ld(), count, false);
+  if (p.maxima == nullptr) return;
+  pool_.RunRanges(count, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      kernels_.block_maxima(p.logits + i * vocab, vocab, p.maxima + i * NumLogitBlocks(vocab));
+    }
+  });
 }
 
 }  // namespace sluice::kernels::cpu

@@ -93,7 +93,8 @@ void FusedContext::Embed(const EmbedParams& p) {
   EmbedRows(p, plan_.batch(), kernels_.floats, pool_);
 }
 
-void FusedContext::Linear(int64_t count, const Weight& w, int64_t panels, FillRow fill, Multiply multiply) {
+void FusedContext::Linear(int64_t count, const Weight& w, int64_t panels, FillRow fill, Multiply multiply,
+                          int64_t grain) {
   if (count == 0) return;
   const auto take = [&](int64_t begin, int64_t end, int thread, ProductRows& to) {
     float* work = scratch_.of(thread);
@@ -104,7 +105,7 @@ void FusedContext::Linear(int64_t count, const Weight& w, int64_t panels, FillRo
     }
   };
   if (count <= kOwnRows) {
-    pool_.RunRanges(panels, 1, [&](int64_t begin, int64_t end, int thread) {
+    pool_.RunRanges(panels, grain, [&](int64_t begin, int64_t end, int thread) {
       ProductRows& own = *own_rows_[size_t(thread)];
       own.Use(w);
       take(0, count, thread, own);
@@ -114,7 +115,7 @@ void FusedContext::Linear(int64_t count, const Weight& w, int64_t panels, FillRo
   }
   shared_rows_->Use(w);
   pool_.RunRanges(count, 1, [&](int64_t begin, int64_t end, int thread) { take(begin, end, thread, *shared_rows_); });
-  pool_.RunRanges(panels, 1, [&](int64_t begin, int64_t end, int) { multiply(*shared_rows_, begin, end); });
+  pool_.RunRanges(panels, grain, [&](int64_t begin, int64_t end, int) { multiply(*shared_rows_, begin, end); });
 }
 
 void FusedContext::NormQkv(const NormQkvParams& p) {
@@ -189,10 +190,22 @@ void FusedContext::Head(const HeadParams& p) {
     kernels_.floats.rms_norm(x->row(wanted[size_t(i)]), norm, p.eps, x->cols(), work);
   };
   const int64_t count = int64_t(wanted.size());
-  const ProductOutput out{.y = p.logits, .ld = p.head->rows(), .bias = nullptr, .accumulate = false};
-  Linear(count, *p.head, PanelsOf(*p.head), normed, [&](const ProductRows& in, int64_t begin, int64_t end) {
-    products_.Multiply(*p.head, in, count, out, begin, end);
-  });
+  const int64_t vocab = p.head->rows(), blocks = NumLogitBlocks(vocab);
+  const ProductOutput out{.y = p.logits, .ld = vocab, .bias = nullptr, .accumulate = false};
+  // The largest of each block is looked for while its logits are in the cache.
+  constexpr int64_t kPiece = 64, kBlockPanels = kLogitBlock / kPanelRows;
+  const auto multiply = [&](const ProductRows& in, int64_t begin, int64_t end) {
+    for (int64_t panel = begin; panel < end; panel += kPiece) {
+      const int64_t last = std::min(panel + kPiece, end), first_logit = panel * kPanelRows;
+      products_.Multiply(*p.head, in, count, out, panel, last);
+      for (int64_t i = 0; p.maxima != nullptr && i < count; ++i) {
+        kernels_.floats.block_maxima(p.logits + i * vocab + first_logit,
+                                     std::min(last * kPanelRows, vocab) - first_logit,
+                                     p.maxima + i * blocks + panel / kBlockPanels);
+      }
+    }
+  };
+  Linear(count, *p.head, PanelsOf(*p.head), normed, multiply, kBlockPanels);
 }
 
 }  // namespace sluice::kernels::cpu

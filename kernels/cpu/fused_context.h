@@ -60,8 +60,8 @@ class FusedContext final : public Context {
   // Makes room for rows of `cols` in the form of products.
   absl::Status HoldRows(int64_t cols);
 
-  // Multiplies `count` rows by `w` and those beside it, of `panels` panels in all.
-  void Linear(int64_t count, const Weight& w, int64_t panels, FillRow fill, Multiply multiply);
+  // Multiplies `count` rows by `w` and those beside it, of `panels` panels in all; threads share them out by `grain`.
+  void Linear(int64_t count, const Weight& w, int64_t panels, FillRow fill, Multiply multiply, int64_t grain = 1);
   // x += the product of `count` rows.
   void Add(const Weight& w, int64_t count, FillRow fill, const CpuActivation& x);
 

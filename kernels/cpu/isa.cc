@@ -94,6 +94,30 @@ const Int8Table& Int8KernelsFor(CpuIsa isa) {
   }
 }
 
+const NativeTable& NativeKernelsFor(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kAvx512:
+    case CpuIsa::kAmx:  // whose tiles would sum over two blocks
+      return kAvx512Native;
+    case CpuIsa::kAvx2:
+      return kAvx2Native;
+    default:
+      return kScalarNative;
+  }
+}
+
+const Bf16Table& Bf16KernelsFor(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kAvx512:
+    case CpuIsa::kAmx:
+      return kAvx512Bf16;
+    case CpuIsa::kAvx2:
+      return kAvx2Bf16;
+    default:
+      return kScalarBf16;
+  }
+}
+
 const Bf16KvTable& Bf16KvFor(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kAvx512:

@@ -1,10 +1,12 @@
 // Which kernels this CPU can run. See cpu_backend.h for the public question.
 #pragma once
 
+#include "kernels/cpu/bf16/bf16_table.h"
 #include "kernels/cpu/bf16_kv.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/int8/int8_table.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/native/native_table.h"
 
 namespace sluice::kernels::cpu {
 
@@ -22,6 +24,8 @@ absl::StatusOr<CpuIsa> ChooseIsa(CpuIsa asked, const CpuFeatures& cpu, const cha
 // REQUIRES: isa is not kAuto.
 const KernelTable& KernelsFor(CpuIsa isa);
 const Int8Table& Int8KernelsFor(CpuIsa isa);
+const NativeTable& NativeKernelsFor(CpuIsa isa);
+const Bf16Table& Bf16KernelsFor(CpuIsa isa);
 const Bf16KvTable& Bf16KvFor(CpuIsa isa);
 
 }  // namespace sluice::kernels::cpu

@@ -77,6 +77,9 @@ struct KernelTable {
   void (*silu_mul)(float* gate, const float* up, int64_t n);
   void (*gelu_tanh_mul)(float* gate, const float* up, int64_t n);
 
+  // maxima[i] = the largest of x[64 i] to x[64 i + 63] (kLogitBlock), as far as they go; NaN counts for nothing.
+  void (*block_maxima)(const float* x, int64_t n, float* maxima);
+
   // out[i] = exp(x[i]), for tests of the polynomial.
   void (*exp)(const float* x, int64_t n, float* out);
 

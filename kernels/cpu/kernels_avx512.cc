@@ -1,6 +1,7 @@
 // The kernels compiled for one instruction set: avx512. See kernel_table.h.
 #include "kernels/cpu/attention_inl.h"
 #include "kernels/cpu/bf16_kv_inl.h"
+#include "kernels/cpu/block_maxima_inl.h"
 #include "kernels/cpu/dequant_inl.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/math_inl.h"
@@ -20,6 +21,7 @@ constinit const KernelTable kAvx512Kernels = {
     .attention = &Attention<Simd>,
     .silu_mul = &ActMul<Simd, Silu<Simd>>,
     .gelu_tanh_mul = &ActMul<Simd, GeluTanh<Simd>>,
+    .block_maxima = &BlockMaxima<Simd>,
     .exp = &ExpArray<Simd>,
     .dequantize = &Dequantize<Simd>,
 };

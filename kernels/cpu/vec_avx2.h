@@ -27,6 +27,8 @@ struct Simd {
   static constexpr int kPvVectors = 2;
   static constexpr int kScoreRows = 3;  // 3 x 1 pairs of accumulators, 1 pair of keys
   static constexpr int kScoreVectors = 1;
+  static constexpr int kBf16Rows = 4;  // 4 x 1 pairs of accumulators + 2 pairs of weights + x of 16 registers
+  static constexpr int kBf16Panels = 1;
   static constexpr int kGemvRows = 4;
 
   // What one register of a register tile holds: half of the lanes. A tile is computed once for each half.
@@ -136,6 +138,7 @@ struct Simd {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   }
   static SLUICE_INLINE I LoadI(const int32_t* p) { return {LoadI8(p), LoadI8(p + 8)}; }
+  static SLUICE_INLINE I Set1I(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
   static SLUICE_INLINE I SubI(I a, I b) { return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)}; }
   static SLUICE_INLINE float First(F a) { return _mm256_cvtss_f32(a.lo); }
 
@@ -209,6 +212,15 @@ struct Simd {
   }
   static SLUICE_INLINE __m256 Bf16(__m128i bits) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  static SLUICE_INLINE void LoadBf16Pairs8(const uint16_t* p, __m256& first, __m256& second) {
+    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    first = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+    second = _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(int(0xffff0000u))));
+  }
+  static SLUICE_INLINE void LoadBf16Pairs(const uint16_t* p, F& first, F& second) {
+    LoadBf16Pairs8(p, first.lo, second.lo);
+    LoadBf16Pairs8(p + 16, first.hi, second.hi);
   }
   static SLUICE_INLINE F LoadBf16(const uint8_t* p) { return {Bf16(Load128(p)), Bf16(Load128(p + 16))}; }
 };

@@ -20,6 +20,8 @@ struct Simd {
   static constexpr int kPvVectors = 4;
   static constexpr int kScoreRows = 6;  // 6 x 4 accumulators + 4 keys
   static constexpr int kScoreVectors = 4;
+  static constexpr int kBf16Rows = 5;  // 5 x 4 accumulators + 8 weights + x of 32 registers
+  static constexpr int kBf16Panels = 4;
   static constexpr int kGemvRows = 4;
 
   // What one register of a register tile holds: all sixteen lanes.
@@ -99,6 +101,7 @@ struct Simd {
   }
   static SLUICE_INLINE I ZeroI() { return _mm512_setzero_si512(); }
   static SLUICE_INLINE I LoadI(const int32_t* p) { return _mm512_loadu_si512(p); }
+  static SLUICE_INLINE I Set1I(int32_t x) { return _mm512_set1_epi32(x); }
   static SLUICE_INLINE I SubI(I a, I b) { return _mm512_sub_epi32(a, b); }
   static SLUICE_INLINE float First(F a) { return _mm512_cvtss_f32(a); }
 
@@ -153,6 +156,11 @@ struct Simd {
   }
   static SLUICE_INLINE F LoadHalf(const uint8_t* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static SLUICE_INLINE void LoadBf16Pairs(const uint16_t* p, F& first, F& second) {
+    const I pairs = _mm512_loadu_si512(p);
+    first = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+    second = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(int(0xffff0000u))));
   }
   static SLUICE_INLINE F LoadBf16(const uint8_t* p) {
     const I wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));

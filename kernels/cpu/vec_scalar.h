@@ -26,6 +26,8 @@ struct Simd {
   static constexpr int kPvVectors = 1;
   static constexpr int kScoreRows = 1;
   static constexpr int kScoreVectors = 1;
+  static constexpr int kBf16Rows = 1;  // of a register tile in products with bf16
+  static constexpr int kBf16Panels = 1;
   static constexpr int kGemvRows = 1;
 
   using P = F;  // a register tile's element: all lanes
@@ -128,6 +130,7 @@ struct Simd {
     std::memcpy(&r, p, sizeof r);
     return r;
   }
+  static SLUICE_INLINE I Set1I(int32_t x) { return I{} + x; }
   static SLUICE_INLINE I SubI(I a, I b) { return a - b; }
   static SLUICE_INLINE float First(F a) { return a[0]; }
   static SLUICE_INLINE H Reduce8(const F* a) {
@@ -181,6 +184,14 @@ struct Simd {
     F r = {};
     for (int i = 0; i < 16; ++i) r[i] = Half(p + 2 * i);
     return r;
+  }
+  // Sixteen pairs: their first elements, their second ones.
+  static SLUICE_INLINE void LoadBf16Pairs(const uint16_t* p, F& first, F& second) {
+    Bits16 pairs = {};
+    std::memcpy(&pairs, p, sizeof pairs);
+    const Bits16 low = pairs << 16, high = pairs & 0xffff0000u;
+    std::memcpy(&first, &low, sizeof first);
+    std::memcpy(&second, &high, sizeof second);
   }
   static SLUICE_INLINE F LoadBf16(const uint8_t* p) {
     F r = {};
