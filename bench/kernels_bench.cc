@@ -39,18 +39,23 @@ double ReadPeak(size_t bytes) {
   return it->second;
 }
 
-const kernels::cpu::KernelTable& Kernels() {
-  const auto isa = kernels::ResolveCpuIsa(kernels::CpuIsa::kAuto);
+// Found out once: asking the CPU what it has takes microseconds in a virtual machine.
+kernels::CpuIsa Isa() {
+  static const auto isa = kernels::ResolveCpuIsa(kernels::CpuIsa::kAuto);
   CHECK(isa.ok()) << isa.status();
-  return kernels::cpu::KernelsFor(*isa);
+  return *isa;
+}
+
+const kernels::cpu::KernelTable& Kernels() {
+  return kernels::cpu::KernelsFor(Isa());
 }
 
 const kernels::cpu::Int8Table& Int8Kernels() {
-  return kernels::cpu::Int8KernelsFor(*kernels::ResolveCpuIsa(kernels::CpuIsa::kAuto));
+  return kernels::cpu::Int8KernelsFor(Isa());
 }
 
-const kernels::cpu::Bf16KvTable& Bf16Kernels() {
-  return kernels::cpu::Bf16KvFor(*kernels::ResolveCpuIsa(kernels::CpuIsa::kAuto));
+const kernels::cpu::KvTable& KvKernels(kernels::KvDType type) {
+  return kernels::cpu::KvFor(Isa(), type);
 }
 
 double DotPeak() {
@@ -138,49 +143,50 @@ void BM_Quantise(benchmark::State& state) {
   }
 }
 
-// Attention over 16-bit K and V, as BM_Attention.
-void BM_Bf16Attention(benchmark::State& state) {
+// Attention over K and V in few bits, as BM_Attention.
+void BM_KvAttention(benchmark::State& state, kernels::KvDType type) {
   constexpr int kDim = 64, kHeads = 3, kBlock = 16;
   const int tokens = int(state.range(0)), context = int(state.range(1));
   const int blocks = kernels::BlocksFor(context, kBlock);
   // Many sequences, one after the other, so that K and V come from where those of a batch would.
-  const int sequences = std::max(1, int((size_t{96} << 20) / (size_t(blocks) * 2 * kBlock * kDim * 2)));
-  const size_t elements = size_t(sequences) * size_t(blocks) * 2 * kBlock * kDim;
-  kernels::cpu::HostMemory memory = *kernels::cpu::HostMemory::Map(elements * 2 + 64);
-  uint16_t* kv = reinterpret_cast<uint16_t*>(memory.data());
-  std::fill(kv, kv + elements, uint16_t{0x3e80});
+  const kernels::KvLayout layout{1, 1, kDim, kBlock, type};
+  const int sequences = std::max(1, int((size_t{96} << 20) / (size_t(blocks) * layout.block_bytes())));
+  const size_t bytes = size_t(sequences) * size_t(blocks) * layout.block_bytes();
+  kernels::cpu::HostMemory memory = *kernels::cpu::HostMemory::Map(bytes + 64);
+  const std::byte* kv = memory.data();
+  std::fill_n(memory.data(), bytes, std::byte{0x3d});
   std::vector<int32_t> table;
   for (int i = 0; i < sequences * blocks; ++i) table.push_back(i);
   std::shuffle(table.begin(), table.end(), std::mt19937(1));
   std::vector<float> q(size_t(tokens) * kHeads * kDim, 0.1f), out(q.size());
   kernels::cpu::HostMemory scratch =
-      *kernels::cpu::HostMemory::Map(size_t(kernels::cpu::Bf16AttentionScratchFloats(kDim)) * 4);
+      *kernels::cpu::HostMemory::Map(size_t(kernels::cpu::PagedAttentionScratchFloats(kDim)) * 4);
   int sequence = 0;
   for (auto _ : state) {
-    Bf16Kernels().attention({.q = q.data(),
-                             .ldq = kHeads * kDim,
-                             .out = out.data(),
-                             .ldo = kHeads * kDim,
-                             .tokens = tokens,
-                             .heads = kHeads,
-                             .first_position = context - tokens,
-                             .head_dim = kDim,
-                             .scale = 0.125f,
-                             .kv = kv,
-                             .block_stride = 2 * kBlock * kDim,
-                             .v_offset = kBlock * kDim,
-                             .block_size = kBlock,
-                             .blocks = table.data() + sequence * blocks,
-                             .first_key = 0,
-                             .end_key = context,
-                             .states = nullptr,
-                             .next = {kv, table.data() + (sequence + 1) % sequences * blocks, 0, context},
-                             .scratch = scratch.floats()});
+    KvKernels(type).attention(
+        {.q = q.data(),
+         .ldq = kHeads * kDim,
+         .out = out.data(),
+         .ldo = kHeads * kDim,
+         .tokens = tokens,
+         .heads = kHeads,
+         .first_position = context - tokens,
+         .head_dim = kDim,
+         .scale = 0.125f,
+         .kv = kv,
+         .strides = {int64_t(layout.block_bytes()), int64_t(layout.plane_bytes()), int64_t(layout.scales_offset())},
+         .block_size = kBlock,
+         .blocks = table.data() + sequence * blocks,
+         .first_key = 0,
+         .end_key = context,
+         .states = nullptr,
+         .next = {kv, table.data() + (sequence + 1) % sequences * blocks, 0, context},
+         .scratch = scratch.floats()});
     sequence = (sequence + 1) % sequences;
   }
   const double keys = double(tokens) * (context - (tokens - 1) / 2.0);
   ReportFlops(state, 4.0 * kHeads * kDim * keys);
-  if (tokens == 1) ReportBytes(state, double(blocks) * 2 * kBlock * kDim * 2, 96 << 20);
+  if (tokens == 1) ReportBytes(state, double(blocks) * double(layout.block_bytes()), 96 << 20);
 }
 
 // One KV head with three query heads of 64; tokens at the end of a context.
@@ -286,7 +292,18 @@ const int kRegistered = [] {
 }();
 
 BENCHMARK(BM_Quantise)->Name("Quantise")->Arg(576)->Arg(1536);
-BENCHMARK(BM_Bf16Attention)->Name("Bf16Attention")->Args({1, 256})->Args({1, 1600})->Args({16, 256})->Args({16, 1600});
+BENCHMARK_CAPTURE(BM_KvAttention, bf16, kernels::KvDType::kBF16)
+    ->Name("Bf16Attention")
+    ->Args({1, 256})
+    ->Args({1, 1600})
+    ->Args({16, 256})
+    ->Args({16, 1600});
+BENCHMARK_CAPTURE(BM_KvAttention, int8, kernels::KvDType::kInt8)
+    ->Name("Int8Attention")
+    ->Args({1, 256})
+    ->Args({1, 1600})
+    ->Args({16, 256})
+    ->Args({16, 1600});
 BENCHMARK(BM_Attention)->Name("Attention")->Args({1, 256})->Args({1, 1600})->Args({16, 256})->Args({16, 1600});
 const int kModels = [] {
   for (const auto& [name, compute] :

@@ -94,6 +94,7 @@ const int kRegistered = [] {
     }
   };
   add("bf16", {.compute = kernels::CpuCompute::kInt8});
+  add("int8", {.compute = kernels::CpuCompute::kInt8, .kv = kernels::KvDType::kInt8});
   return 0;
 }();
 

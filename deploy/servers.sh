@@ -7,7 +7,7 @@ roles=(prefill decode both)
 # What every later deploy/scale needs to start workers like those of deploy/up.
 save_cluster() {
   local name
-  for name in address model compute threads pin; do printf '%s=%q\n' "$name" "${!name}"; done >"$run/cluster"
+  for name in address model compute kv_dtype threads pin; do printf '%s=%q\n' "$name" "${!name}"; done >"$run/cluster"
 }
 
 # Starts a server detached from this shell, with its output in a log of its own.
@@ -60,6 +60,7 @@ launch_worker() { # ROLE INDEX SLOT
   command=("$build/$binary" --router "$address" --model "$model" --threads "$threads")
   [[ $1 == prefill ]] || command+=(--role "$1")
   [[ -z $compute ]] || command+=(--compute "$compute")
+  [[ -z ${kv_dtype:-} ]] || command+=(--kv-dtype "$kv_dtype")
   [[ $pin == 0 ]] || command+=(--cpus "$(cores_of "$3")")
   launch "$1-$2" "${command[@]}"
 }

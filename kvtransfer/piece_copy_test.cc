@@ -49,7 +49,7 @@ TEST(PieceCopy, CopiesExactlyThePieceBetweenRanksOfDifferentHeads) {
     const int from0 = pick(0, model_heads), from1 = pick(from0 + 1, model_heads + 1);
     const int h0 = pick(from0, from1), h1 = pick(h0 + 1, from1 + 1);
     const int to0 = pick(0, h0 + 1), to1 = pick(h1, model_heads + 1);
-    const auto dtype = rng() % 2 ? kernels::KvDType::kF32 : kernels::KvDType::kBF16;
+    const auto dtype = kernels::KvDType(rng() % 3);
     Pool from({layers, from1 - from0, dim, slots, dtype}, 7, from0, 1 + round);
     Pool to({layers, to1 - to0, dim, slots, dtype}, 9, to0, 0);
     std::vector<int32_t> from_blocks = {3, 0, 6, 2}, to_blocks = {8, 1, 4, 5};

@@ -67,6 +67,11 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
                  "reference) or auto (the fastest in the quality gate: int8)")
       ->check(CLI::IsMember({"auto", "int8", "native", "bf16", "f32"}))
       ->type_name("MODE");
+  app.add_option("--kv-dtype", o.kv_dtype,
+                 "How K and V are kept: bf16, int8 (half the memory and traffic, a little less exact) or auto (bf16; f32 "
+                 "where the arithmetic is)")
+      ->check(CLI::IsMember({"auto", "bf16", "int8"}))
+      ->type_name("TYPE");
   app.add_option("--threads", o.threads, "Compute threads; 0: one for every core the process may use")
       ->check(CLI::Range(0, kMostCpus));
   app.add_option("--cpus", cpus, "Cores to stay on, such as 0-3,8; default: no pinning")
@@ -137,6 +142,10 @@ std::string DefaultPackedCache() {
 absl::Status CheckTogether(const WorkerOptions& o) {
   if (o.kv_bytes < 1 || o.kv_bytes > kMostKvBytes) {
     return absl::InvalidArgumentError(absl::StrCat("--kv-bytes: ", o.kv_bytes, " is outside [1, ", kMostKvBytes, "]"));
+  }
+  if (o.compute == "f32" && o.kv_dtype != "auto") {
+    return absl::InvalidArgumentError(absl::StrCat("--kv-dtype: ", o.kv_dtype, " does not go with --compute f32, "
+                                                   "which keeps K and V in f32; leave one of them out"));
   }
   if (o.max_seqs > o.max_step_tokens) {
     return absl::InvalidArgumentError(absl::StrCat("--max-seqs: ", o.max_seqs, " is more than --max-step-tokens (",

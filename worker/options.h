@@ -19,6 +19,7 @@ struct WorkerOptions {
   std::string advertise;           // what routers dial; default: host
   int port = 0;                    // 0: a free one
   std::string compute = "auto";
+  std::string kv_dtype = "auto";
   int threads = 0;        // 0: every core that the process may use
   std::vector<int> cpus;  // empty: where the system puts us
   int64_t kv_bytes = int64_t{1} << 30;

@@ -78,6 +78,8 @@ TEST(Options, TakesEverything) {
                                 "5",
                                 "--compute",
                                 "f32",
+                                "--kv-dtype",
+                                "auto",
                                 "--threads",
                                 "3",
                                 "--cpus",
@@ -117,6 +119,8 @@ TEST(Options, TakesEverything) {
   EXPECT_EQ(o.packed_cache, "some/where");
   EXPECT_EQ(Good({"--model", "m", "--no-packed-cache"}).packed_cache, "");
   EXPECT_EQ(Good({"--model", "m", "--compute", "int8"}).compute, "int8");
+  EXPECT_EQ(Good({"--model", "m", "--kv-dtype", "int8"}).kv_dtype, "int8");
+  EXPECT_EQ(Good({"--model", "m", "--compute", "int8", "--kv-dtype", "bf16"}).kv_dtype, "bf16");
   EXPECT_EQ(o.advertise, "h");
   EXPECT_EQ(Good({"--model", "m", "--kv-bytes", "2G"}).kv_bytes, int64_t{2} << 30);
   EXPECT_EQ(Good({"--model", "m", "--kv-bytes", "1000"}).kv_bytes, 1000);
@@ -125,13 +129,34 @@ TEST(Options, TakesEverything) {
 
 TEST(Options, NamesTheFlagThatIsWrong) {
   EXPECT_THAT(Bad({}), HasSubstr("--model"));
-  for (const std::vector<const char*>& args : std::vector<std::vector<const char*>>{
-           {"--router", "nowhere"}, {"--router", ":5"},      {"--router", "a:0"},        {"--router", "a:70000"},
-           {"--role", "prefill"},   {"--port", "-1"},        {"--port", "65536"},        {"--port", "x"},
-           {"--compute", "f16"},    {"--threads", "-1"},     {"--cpus", "3-1"},          {"--cpus", "a"},
-           {"--cpus", "1,,2"},      {"--kv-bytes", "-5"},    {"--kv-bytes", "0"},        {"--kv-bytes", "99999999T"},
-           {"--kv-blocks", "0"},    {"--block-size", "0"},   {"--max-step-tokens", "0"}, {"--max-seqs", "0"},
-           {"--max-seqs", "1000"},  {"--max-context", "-1"}, {"--lease-ms", "0"},        {"--log-level", "loud"}}) {
+  for (const std::vector<const char*>& args :
+       std::vector<std::vector<const char*>>{{"--router", "nowhere"},
+                                             {"--router", ":5"},
+                                             {"--router", "a:0"},
+                                             {"--router", "a:70000"},
+                                             {"--role", "prefill"},
+                                             {"--port", "-1"},
+                                             {"--port", "65536"},
+                                             {"--port", "x"},
+                                             {"--kv-dtype", "f32"},
+                                             {"--kv-dtype", "int4"},
+                                             {"--kv-dtype", "int8", "--compute", "f32"},
+                                             {"--compute", "f16"},
+                                             {"--threads", "-1"},
+                                             {"--cpus", "3-1"},
+                                             {"--cpus", "a"},
+                                             {"--cpus", "1,,2"},
+                                             {"--kv-bytes", "-5"},
+                                             {"--kv-bytes", "0"},
+                                             {"--kv-bytes", "99999999T"},
+                                             {"--kv-blocks", "0"},
+                                             {"--block-size", "0"},
+                                             {"--max-step-tokens", "0"},
+                                             {"--max-seqs", "0"},
+                                             {"--max-seqs", "1000"},
+                                             {"--max-context", "-1"},
+                                             {"--lease-ms", "0"},
+                                             {"--log-level", "loud"}}) {
     std::vector<const char*> all = {"--model", "m"};
     all.insert(all.end(), args.begin(), args.end());
     EXPECT_THAT(Bad(all), HasSubstr(args[0])) << args[1];

@@ -19,7 +19,7 @@ v1::Fingerprint FingerprintOf(const engine::ModelFile& file, const kernels::Back
   v1::Fingerprint fingerprint;
   fingerprint.set_model_hash(file.ContentHash());
   fingerprint.set_numerics(std::string(backend.numerics_id()));
-  fingerprint.set_kv_dtype(layout.dtype == kernels::KvDType::kF32 ? "f32" : "bf16");
+  fingerprint.set_kv_dtype(std::string(kernels::Name(layout.dtype)));
   fingerprint.set_block_size(layout.block_size);
   fingerprint.set_layout_version(kernels::kKvLayoutVersion);
   fingerprint.set_protocol_version(kvtransfer::kTransferProtocolVersion);

@@ -107,6 +107,9 @@ absl::Status WorkerServer::OpenEngine(const WorkerOptions& options) {
   file_ = *std::move(file);
   kernels::CpuOptions cpu;
   cpu.compute = kernels::CpuComputeFromName(options.compute).value_or(kernels::CpuCompute::kInt8);  // auto
+  if (options.kv_dtype != "auto") {
+    cpu.kv = options.kv_dtype == "int8" ? kernels::KvDType::kInt8 : kernels::KvDType::kBF16;
+  }
   cpu.threads = options.threads > 0 ? options.threads : AllowedCores();
   auto backend = kernels::NewCpuBackend(cpu);
   if (!backend.ok()) return backend.status();

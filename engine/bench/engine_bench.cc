@@ -114,8 +114,11 @@ struct Mode {
 
 absl::StatusOr<Mode> MakeMode(const ModelFile& file, const std::string& name, int threads) {
   Mode mode{.name = name};
-  auto backend = kernels::NewCpuBackend(
-      {.threads = threads, .compute = *kernels::CpuComputeFromName(name)});
+  const bool kv8 = name.ends_with("+kv8");  // K and V in int8
+  const std::string compute = kv8 ? name.substr(0, name.size() - 4) : name;
+  kernels::CpuOptions options{.threads = threads, .compute = *kernels::CpuComputeFromName(compute)};
+  if (kv8) options.kv = kernels::KvDType::kInt8;
+  auto backend = kernels::NewCpuBackend(options);
   if (!backend.ok()) return backend.status();
   mode.backend = *std::move(backend);
   auto engine =
@@ -183,9 +186,9 @@ int main(int argc, char** argv) {
   CLI::App app("Tokens per second of one engine on one model");
   sluice::engine::Flags flags;
   app.add_option("model", flags.model, "GGUF file")->required();
-  app.add_option("--compute", flags.compute, "Arithmetic, measured in turns: int8, f32")
+  app.add_option("--compute", flags.compute, "Arithmetic, measured in turns: int8, int8+kv8 (K and V in int8), f32")
       ->delimiter(',')
-      ->check(CLI::IsMember({"int8", "native", "bf16", "f32"}));
+      ->check(CLI::IsMember({"int8", "int8+kv8", "native", "bf16", "f32"}));
   app.add_option("--threads", flags.threads, "Compute threads")->check(CLI::Range(1, 1024));
   app.add_option("--repetitions", flags.repetitions, "Repetitions of every measurement")->check(CLI::Range(1, 1000));
   app.add_flag("--json", flags.json, "Print one JSON object");

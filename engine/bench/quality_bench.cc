@@ -27,7 +27,7 @@ constexpr int kChunk = 128, kBlock = 16;
 
 struct Flags {
   std::string model, texts = "bench/quality_texts.txt";
-  std::vector<std::string> compute = {"int8"};
+  std::vector<std::string> compute = {"int8", "int8+kv8"};
   int threads = 2, window = 1024, windows = 1000;
   bool json = false;
 };
@@ -71,8 +71,11 @@ struct Mode {
 absl::StatusOr<Mode> MakeMode(const ModelFile& file, const std::string& name, const Flags& flags) {
   Mode mode;
   mode.name = name;
-  auto backend = kernels::NewCpuBackend(
-      {.threads = flags.threads, .compute = *kernels::CpuComputeFromName(name)});
+  const bool kv8 = name.ends_with("+kv8");  // K and V in int8
+  const std::string compute = kv8 ? name.substr(0, name.size() - 4) : name;
+  kernels::CpuOptions options{.threads = flags.threads, .compute = *kernels::CpuComputeFromName(compute)};
+  if (kv8) options.kv = kernels::KvDType::kInt8;
+  auto backend = kernels::NewCpuBackend(options);
   if (!backend.ok()) return backend.status();
   mode.backend = *std::move(backend);
   auto decoder = Decoder::Create(file, *mode.backend, {kChunk, 1, kChunk, flags.window});
@@ -175,12 +178,12 @@ absl::Status Run(const Flags& flags) {
   }
   std::fprintf(stderr, "\n");
   nlohmann::json out = {{"windows", windows->size()}, {"window", flags.window}};
-  std::printf("%-10s %11s %22s %10s %9s\n", "numerics", "perplexity", "change", "KL", "top-1");
+  std::printf("%-14s %11s %22s %10s %9s\n", "numerics", "perplexity", "change", "KL", "top-1");
   for (size_t m = 0; m < modes.size(); ++m) {
     const double n = double(total[m].tokens);
     const auto [mean, error] = MeanAndError(change[m]);
     const std::string id(modes[m].backend->numerics_id());
-    std::printf("%-10s %11.4f %+10.3f %% ± %.3f %% %10.5f %8.2f %%\n", id.c_str(), std::exp(total[m].nats / n),
+    std::printf("%-14s %11.4f %+10.3f %% ± %.3f %% %10.5f %8.2f %%\n", id.c_str(), std::exp(total[m].nats / n),
                 100 * std::expm1(mean), 100 * error, total[m].kl / n, 100 * double(total[m].same_top) / n);
     out["modes"][id] = {{"perplexity", std::exp(total[m].nats / n)},
                         {"perplexity_change", std::expm1(mean)},
@@ -200,7 +203,9 @@ int main(int argc, char** argv) {
   sluice::engine::Flags flags;
   app.add_option("model", flags.model, "GGUF file")->required();
   app.add_option("--texts", flags.texts, "File that lists the texts");
-  app.add_option("--compute", flags.compute, "Modes beside f32")->delimiter(',')->check(CLI::IsMember({"int8", "native", "bf16"}));
+  app.add_option("--compute", flags.compute, "Modes beside f32")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"int8", "int8+kv8", "native", "bf16"}));
   app.add_option("--threads", flags.threads, "Compute threads")->check(CLI::Range(1, 1024));
   app.add_option("--windows", flags.windows, "At most so many texts")->check(CLI::Range(1, 1000));
   app.add_option("--window", flags.window, "Tokens of each")->check(CLI::Range(2, 8192));

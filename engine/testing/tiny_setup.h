@@ -23,7 +23,8 @@ struct TinySetup {
   std::unique_ptr<kernels::Backend> backend;
 };
 
-// SLUICE_TEST_COMPUTE=int8 (or native, bf16) runs a test in that mode instead of the reference.
+// SLUICE_TEST_COMPUTE=int8 (or native, bf16) runs a test in that mode instead of the reference; SLUICE_TEST_KV8 keeps
+// K and V in int8.
 inline kernels::CpuCompute TestCompute() {
   const char* name = std::getenv("SLUICE_TEST_COMPUTE");
   return kernels::CpuComputeFromName(name != nullptr ? name : "f32").value_or(kernels::CpuCompute::kF32);
@@ -40,7 +41,9 @@ inline TinySetup MakeTinySetup(const TinyModelSpec& spec, int threads = 1) {
   unlink(path.c_str());
   EXPECT_TRUE(file.ok()) << file.status();
   if (file.ok()) setup.file = *std::move(file);
-  auto backend = kernels::NewCpuBackend({.threads = threads, .compute = TestCompute()});
+  kernels::CpuOptions options{.threads = threads, .compute = TestCompute()};
+  if (std::getenv("SLUICE_TEST_KV8") != nullptr) options.kv = kernels::KvDType::kInt8;
+  auto backend = kernels::NewCpuBackend(options);
   EXPECT_TRUE(backend.ok()) << backend.status();
   if (backend.ok()) setup.backend = *std::move(backend);
   return setup;

@@ -38,6 +38,8 @@ struct KeyTile {
 
   SLUICE_INLINE void PrefetchValues(int) const {}
   template <class S>
+  SLUICE_INLINE void ScaleWeights(float*, int) const {}
+  template <class S>
   SLUICE_INLINE typename S::F Value(int j, int64_t d) const {
     return S::Load(v[j / 8] + (j % 8) * stride + d);
   }
@@ -167,7 +169,10 @@ template <class S, class Tile>
 SLUICE_INLINE void FinishTile(const AttentionRows& b, int first_row, const Tile& tile, const int* valid) {
   constexpr int kPv = S::kPvRows;
   int r = first_row;
-  for (; r < b.rows; ++r) Softmax<S>(b, r, valid[r]);
+  for (; r < b.rows; ++r) {
+    Softmax<S>(b, r, valid[r]);
+    tile.template ScaleWeights<S>(b.scores + r * kKeyTile, valid[r]);
+  }
   r = first_row;
   for (; r + kPv <= b.rows; r += kPv) Values<S, kPv>(b, r, tile, valid);
   if (kPv > 3 && r + 3 <= b.rows) {

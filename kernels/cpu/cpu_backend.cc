@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu_backend.h"
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -70,8 +71,14 @@ absl::StatusOr<std::unique_ptr<Backend>> NewCpuBackend(const CpuOptions& options
   }
   const absl::StatusOr<CpuIsa> isa = ResolveCpuIsa(options.isa);
   if (!isa.ok()) return isa.status();
-  if (options.compute == CpuCompute::kF32) return std::make_unique<F32Backend>(options.threads, *isa);
-  return cpu::NewPanelBackend(ProductsOf(options.compute, *isa), {cpu::KernelsFor(*isa), cpu::Bf16KvFor(*isa)},
+  const bool f32 = options.compute == CpuCompute::kF32;
+  const KvDType kv = options.kv.value_or(f32 ? KvDType::kF32 : KvDType::kBF16);
+  if (f32 != (kv == KvDType::kF32)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("K and V in ", std::string(Name(kv)), ": arithmetic in f32 has f32, all other has bf16 or int8"));
+  }
+  if (f32) return std::make_unique<F32Backend>(options.threads, *isa);
+  return cpu::NewPanelBackend(ProductsOf(options.compute, *isa), {cpu::KernelsFor(*isa), cpu::KvFor(*isa, kv)}, kv,
                               options.threads);
 }
 

@@ -1,4 +1,4 @@
-// The phases of kernels/backend.h with packed matrices (products.h) over 16-bit K and V (bf16_kv.h). The residual
+// The phases of kernels/backend.h with packed matrices (products.h) over K and V in 16 or 8 bits (paged_kv.h). The residual
 // stream and everything between products stay f32.
 //
 // A phase is one or two runs of the pool: few rows are normed and brought into the form of the product by every thread
@@ -11,7 +11,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/bf16_kv.h"
+#include "kernels/cpu/paged_kv.h"
 #include "kernels/cpu/cpu_storage.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/paged_attention.h"
@@ -24,7 +24,7 @@ namespace sluice::kernels::cpu {
 
 struct FusedKernels {
   const KernelTable& floats;
-  const Bf16KvTable& kv;
+  const KvTable& kv;
 };
 
 class FusedContext final : public Context {

@@ -118,15 +118,16 @@ const Bf16Table& Bf16KernelsFor(CpuIsa isa) {
   }
 }
 
-const Bf16KvTable& Bf16KvFor(CpuIsa isa) {
+const KvTable& KvFor(CpuIsa isa, KvDType type) {
+  const bool int8 = type == KvDType::kInt8;
   switch (isa) {
     case CpuIsa::kAvx512:
     case CpuIsa::kAmx:
-      return kAvx512Bf16Kv;
+      return int8 ? kAvx512Int8Kv : kAvx512Bf16Kv;
     case CpuIsa::kAvx2:
-      return kAvx2Bf16Kv;
+      return int8 ? kAvx2Int8Kv : kAvx2Bf16Kv;
     default:
-      return kScalarBf16Kv;
+      return int8 ? kScalarInt8Kv : kScalarBf16Kv;
   }
 }
 

@@ -2,11 +2,11 @@
 #pragma once
 
 #include "kernels/cpu/bf16/bf16_table.h"
-#include "kernels/cpu/bf16_kv.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/int8/int8_table.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/native/native_table.h"
+#include "kernels/cpu/paged_kv.h"
 
 namespace sluice::kernels::cpu {
 
@@ -26,6 +26,7 @@ const KernelTable& KernelsFor(CpuIsa isa);
 const Int8Table& Int8KernelsFor(CpuIsa isa);
 const NativeTable& NativeKernelsFor(CpuIsa isa);
 const Bf16Table& Bf16KernelsFor(CpuIsa isa);
-const Bf16KvTable& Bf16KvFor(CpuIsa isa);
+// REQUIRES: type is kBF16 or kInt8.
+const KvTable& KvFor(CpuIsa isa, KvDType type);
 
 }  // namespace sluice::kernels::cpu

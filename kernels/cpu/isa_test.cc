@@ -38,5 +38,17 @@ TEST(Isa, BackendRefusesSillyThreadCounts) {
   EXPECT_EQ(NewCpuBackend({.threads = 1 << 20}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(Isa, BackendRefusesKvTypesThatTheModeLacks) {
+  using enum CpuCompute;
+  EXPECT_TRUE(NewCpuBackend({.compute = kInt8, .kv = KvDType::kInt8}).ok());
+  EXPECT_TRUE(NewCpuBackend({.compute = kInt8, .kv = KvDType::kBF16}).ok());
+  EXPECT_TRUE(NewCpuBackend({.compute = kF32, .kv = KvDType::kF32}).ok());
+  for (const CpuOptions& options :
+       {CpuOptions{.compute = kF32, .kv = KvDType::kInt8}, CpuOptions{.compute = kF32, .kv = KvDType::kBF16},
+        CpuOptions{.compute = kInt8, .kv = KvDType::kF32}}) {
+    EXPECT_EQ(NewCpuBackend(options).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
 }  // namespace
 }  // namespace sluice::kernels::cpu

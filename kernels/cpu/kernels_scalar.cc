@@ -1,12 +1,12 @@
 // The kernels compiled for one instruction set: scalar. See kernel_table.h.
 #include "kernels/cpu/attention_inl.h"
-#include "kernels/cpu/bf16_kv_inl.h"
 #include "kernels/cpu/block_maxima_inl.h"
 #include "kernels/cpu/dequant_inl.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/math_inl.h"
 #include "kernels/cpu/matmul_inl.h"
 #include "kernels/cpu/norm_inl.h"
+#include "kernels/cpu/paged_kv_inl.h"
 #include "kernels/cpu/rope_inl.h"
 #include "kernels/cpu/vec_scalar.h"
 
@@ -26,7 +26,14 @@ constinit const KernelTable kScalarKernels = {
     .dequantize = &Dequantize<Simd>,
 };
 
-constinit const Bf16KvTable kScalarBf16Kv = {
-    .write = &WriteBf16<Simd>, .attention = &Bf16Attention<Simd>, .merge = &MergeStates<Simd>};
+constinit const KvTable kScalarBf16Kv = {.rotate = nullptr,
+                                         .write = &WriteKv<Simd, Bf16Elements>,
+                                         .attention = &AttendPages<Simd, Bf16Elements>,
+                                         .merge = &MergeStates<Simd>};
+
+constinit const KvTable kScalarInt8Kv = {.rotate = &Rotate<Simd>,
+                                         .write = &WriteKv<Simd, Int8Elements>,
+                                         .attention = &AttendPages<Simd, Int8Elements>,
+                                         .merge = &MergeStates<Simd>};
 
 }  // namespace sluice::kernels::cpu

@@ -26,7 +26,7 @@ const CpuActivation* Of(const Activation* a) {
 
 // The kernel's, and one item's rotated queries.
 int64_t PagedAttention::ScratchFloats(int64_t head_dim) {
-  return Bf16AttentionScratchFloats(head_dim) + kAttentionRows * PaddedHeadDim(head_dim);
+  return PagedAttentionScratchFloats(head_dim) + kAttentionRows * PaddedHeadDim(head_dim);
 }
 
 absl::StatusOr<std::unique_ptr<PagedAttention>> PagedAttention::Create(const Parts& parts) {
@@ -38,14 +38,30 @@ absl::StatusOr<std::unique_ptr<PagedAttention>> PagedAttention::Create(const Par
   return made;
 }
 
+void PagedAttention::Prepare(const KvLayout& layout) {
+  if (layout_ == layout) return;
+  layout_ = layout;
+  strides_ = {.block = int64_t(layout.block_bytes()),
+              .v = int64_t(layout.plane_bytes()),
+              .scales = int64_t(layout.scales_offset())};
+  rotation_.reset();
+  if (parts_.kv.rotate != nullptr && layout.head_dim % 16 == 0) rotation_ = PlanRotation(layout.head_dim);
+}
+
+void PagedAttention::RotateHeads(float* heads, int count) const {
+  if (!rotation_) return;
+  for (int h = 0; h < count; ++h) parts_.kv.rotate(*rotation_, heads + h * layout_.head_dim);
+}
+
 const float* PagedAttention::CosSin(const RopeKvParams& p, int row) const {
   CHECK_LT(parts_.plan.position(row), p.rope->rows()) << "position past the RoPE table";
   return static_cast<const CpuWeight*>(p.rope)->f32_row(parts_.plan.position(row));
 }
 
-void PagedAttention::RotateQueries(const RopeKvParams& p, int row, int heads, float* q) const {
+void PagedAttention::PlaceQueries(const RopeKvParams& p, int row, int heads, float* q) const {
   parts_.floats.rope(q, heads, parts_.plan.layout().head_dim, p.rotary_dim, p.style == RopeStyle::kHalfSplit,
                      CosSin(p, row));
+  RotateHeads(q, heads);
 }
 
 void PagedAttention::StoreKeys(const RopeKvParams& p, int row, int first_kv_head, int kv_heads) const {
@@ -54,11 +70,11 @@ void PagedAttention::StoreKeys(const RopeKvParams& p, int row, int first_kv_head
   float* k = Of(p.k)->row(row) + first_kv_head * dim;
   const float* v = Of(p.v)->row(row) + first_kv_head * dim;
   parts_.floats.rope(k, kv_heads, dim, p.rotary_dim, p.style == RopeStyle::kHalfSplit, CosSin(p, row));
+  RotateHeads(k, kv_heads);
   std::byte* base = static_cast<std::byte*>(p.kv->layer_data(p.layer));
   for (int h = 0; h < kv_heads; ++h) {
     std::byte* to = base + layout.offset(parts_.plan.block(row), 0, first_kv_head + h, 0);
-    parts_.kv.write(k + h * dim, v + h * dim, dim, parts_.plan.slot(row), layout.block_size,
-                    int64_t(layout.plane_bytes() / 2), reinterpret_cast<uint16_t*>(to));
+    parts_.kv.write(k + h * dim, v + h * dim, dim, parts_.plan.slot(row), layout.block_size, strides_, to);
   }
 }
 
@@ -68,6 +84,7 @@ void PagedAttention::RopeKv(const RopeKvParams& p) {
   CHECK(p.kv->layout() == layout);
   CHECK_EQ(p.k->cols(), layout.num_kv_heads * layout.head_dim);
   CHECK(p.rotary_dim <= layout.head_dim && p.rotary_dim == p.rope->cols());
+  Prepare(layout);
   const int heads = p.q->cols() / layout.head_dim;
   const int rows = plan.batch().rows();
   // With one row a sequence, its own K and V are all that is written of it, and they are the last that the last part
@@ -78,7 +95,7 @@ void PagedAttention::RopeKv(const RopeKvParams& p) {
   }
   parts_.pool.RunRanges(rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
     for (int row = int(begin); row < end; ++row) {
-      RotateQueries(p, row, heads, Of(p.q)->row(row));
+      PlaceQueries(p, row, heads, Of(p.q)->row(row));
       StoreKeys(p, row, 0, layout.num_kv_heads);
     }
   });
@@ -91,19 +108,19 @@ void PagedAttention::Attend(const AttentionParams& p, const AttentionItem& item,
   const CpuActivation *q = Of(p.q), *out = Of(p.out);
   const int64_t column = int64_t(item.first_head) * layout.head_dim;
   const float* queries = q->row(item.first_row) + column;
-  if (postponed_) {  // in a copy: other parts of the item want them unrotated
+  if (postponed_) {  // in a copy: other parts of the item want them as they are
     const bool reads_its_own = item.end_key == plan.position(item.first_row) + 1;
     if (reads_its_own) StoreKeys(*postponed_, item.first_row, item.kv_head, 1);
-    float* rotated = scratch + Bf16AttentionScratchFloats(layout.head_dim);
+    float* rotated = scratch + PagedAttentionScratchFloats(layout.head_dim);
     std::copy_n(queries, item.heads * layout.head_dim, rotated);
-    RotateQueries(*postponed_, item.first_row, item.heads, rotated);
+    PlaceQueries(*postponed_, item.first_row, item.heads, rotated);
     queries = rotated;
   }
   const auto head_data = [&](int kv_head) {
     const std::byte* base = static_cast<const CpuKvPool*>(p.kv)->layer_bytes(p.layer);
-    return reinterpret_cast<const uint16_t*>(base + layout.offset(0, 0, kv_head, 0));
+    return base + layout.offset(0, 0, kv_head, 0);
   };
-  Bf16NextItem upcoming;
+  NextKeys upcoming;
   if (next != nullptr) {
     upcoming = {head_data(next->kv_head), plan.block_table(next->seq), next->first_key, next->end_key};
   }
@@ -117,10 +134,9 @@ void PagedAttention::Attend(const AttentionParams& p, const AttentionItem& item,
                        .heads = item.heads,
                        .first_position = plan.position(item.first_row),
                        .head_dim = layout.head_dim,
-                       .scale = p.scale,
+                       .scale = rotation_ ? float(p.scale / rotation_->gain) : p.scale,
                        .kv = head_data(item.kv_head),
-                       .block_stride = int64_t(layout.block_bytes() / 2),
-                       .v_offset = int64_t(layout.plane_bytes() / 2),
+                       .strides = strides_,
                        .block_size = layout.block_size,
                        .blocks = plan.block_table(item.seq),
                        .first_key = item.first_key,
@@ -133,7 +149,7 @@ void PagedAttention::Attend(const AttentionParams& p, const AttentionItem& item,
 void PagedAttention::Run(const AttentionParams& p) {
   StepPlan& plan = parts_.plan;
   const KvLayout& layout = plan.layout();
-  CHECK(p.kv->layout() == layout);
+  CHECK(p.kv->layout() == layout && layout_ == layout) << "attention must follow its RoPE";
   CHECK_EQ(p.q->cols(), p.num_heads * layout.head_dim);
   CHECK(!postponed_ || postponed_->layer == p.layer) << "attention must follow its RoPE";
   const int64_t state_rows = int64_t(states_.bytes() / sizeof(float)) / AttentionStateFloats(1, layout.head_dim);

@@ -11,9 +11,9 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/bf16_kv.h"
 #include "kernels/cpu/host_memory.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/paged_kv.h"
 #include "kernels/cpu/step_plan.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/cpu/thread_scratch.h"
@@ -27,7 +27,7 @@ class PagedAttention {
 
   struct Parts {
     const KernelTable& floats;
-    const Bf16KvTable& kv;
+    const KvTable& kv;
     ThreadPool& pool;
     StepPlan& plan;
     const ThreadScratch& scratch;
@@ -47,12 +47,18 @@ class PagedAttention {
  private:
   explicit PagedAttention(const Parts& parts) : parts_(parts) {}
 
+  // Plans the rotation of heads like those of the pool, if they are rotated at all.
+  void Prepare(const KvLayout& layout);
+  void RotateHeads(float* heads, int count) const;
   const float* CosSin(const RopeKvParams& p, int row) const;
-  void RotateQueries(const RopeKvParams& p, int row, int heads, float* q) const;
+  void PlaceQueries(const RopeKvParams& p, int row, int heads, float* q) const;
   void StoreKeys(const RopeKvParams& p, int row, int first_kv_head, int kv_heads) const;
   void Attend(const AttentionParams& p, const AttentionItem& item, const AttentionItem* next, float* scratch) const;
 
   const Parts parts_;
+  KvLayout layout_;  // what is planned for
+  KvStrides strides_ = {};
+  std::optional<Rotation> rotation_;
   HostMemory states_;                      // of parts of items
   std::optional<RopeKvParams> postponed_;  // until the attention of the same layer
 };

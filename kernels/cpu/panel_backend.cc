@@ -1,7 +1,9 @@
 #include "kernels/cpu/panel_backend.h"
 
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/cpu/cpu_storage.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -10,11 +12,15 @@ namespace {
 
 class PanelBackend final : public Backend {
  public:
-  PanelBackend(std::unique_ptr<const Products> products, const FusedKernels& kernels, int threads)
-      : products_(std::move(products)), kernels_(kernels), threads_(threads) {}
+  PanelBackend(std::unique_ptr<const Products> products, const FusedKernels& kernels, KvDType kv_dtype, int threads)
+      : products_(std::move(products)),
+        kernels_(kernels),
+        kv_dtype_(kv_dtype),
+        threads_(threads),
+        numerics_id_(absl::StrCat(std::string(products_->numerics_id()), kv_dtype == KvDType::kInt8 ? "+kv8.1" : "")) {}
 
-  std::string_view numerics_id() const override { return products_->numerics_id(); }
-  KvDType kv_dtype() const override { return KvDType::kBF16; }
+  std::string_view numerics_id() const override { return numerics_id_; }
+  KvDType kv_dtype() const override { return kv_dtype_; }
 
   absl::StatusOr<std::unique_ptr<Weight>> PackTable(const HostTensor& tensor) const override {
     return CpuWeight::Pack(tensor);
@@ -25,7 +31,7 @@ class PanelBackend final : public Backend {
   }
   size_t PackedBytes(const HostTensor& tensor) const override { return products_->PackedBytes(tensor); }
   absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks) const override {
-    return CpuKvPool::Create(layout, num_blocks, KvDType::kBF16);
+    return CpuKvPool::Create(layout, num_blocks, kv_dtype_);
   }
   absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const override {
     return FusedContext::Create(limits, *products_, kernels_, threads_);
@@ -34,14 +40,16 @@ class PanelBackend final : public Backend {
  private:
   const std::unique_ptr<const Products> products_;
   const FusedKernels kernels_;
+  const KvDType kv_dtype_;
   const int threads_;
+  const std::string numerics_id_;
 };
 
 }  // namespace
 
 std::unique_ptr<Backend> NewPanelBackend(std::unique_ptr<const Products> products, const FusedKernels& kernels,
-                                         int threads) {
-  return std::make_unique<PanelBackend>(std::move(products), kernels, threads);
+                                         KvDType kv_dtype, int threads) {
+  return std::make_unique<PanelBackend>(std::move(products), kernels, kv_dtype, threads);
 }
 
 }  // namespace sluice::kernels::cpu

@@ -1,4 +1,5 @@
-// A backend of fused phases (fused_context.h) for one way to multiply (products.h).
+// A backend of fused phases (fused_context.h) for one way to multiply (products.h) and one to keep K and V
+// (paged_kv.h).
 #pragma once
 
 #include <memory>
@@ -10,6 +11,6 @@
 namespace sluice::kernels::cpu {
 
 std::unique_ptr<Backend> NewPanelBackend(std::unique_ptr<const Products> products, const FusedKernels& kernels,
-                                         int threads);
+                                         KvDType kv_dtype, int threads);
 
 }  // namespace sluice::kernels::cpu

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "glog/logging.h"
-#include "kernels/cpu/bf16_kv.h"
+#include "kernels/cpu/paged_kv.h"
 #include "kernels/cpu/kernel_table.h"
 
 namespace sluice::kernels::cpu {

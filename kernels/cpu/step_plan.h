@@ -25,7 +25,7 @@ struct AttentionItem {
   int rows() const { return tokens * heads; }
 };
 
-// An item that was cut at the borders of spans: its parts leave their states (bf16_kv.h) one after the other.
+// An item that was cut at the borders of spans: its parts leave their states (paged_kv.h) one after the other.
 struct SplitItem {
   AttentionItem whole;
   int64_t first_cut;  // key; what is before is one state, what is after one a span

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cpu/bf16_kv.h"
+#include "kernels/cpu/paged_kv.h"
 #include "kernels/cpu/kernel_table.h"
 
 namespace sluice::kernels::cpu {

@@ -1,8 +1,10 @@
-// Attention over 16-bit K and V: against the definition, among the instruction sets, and however the rows are cut.
-#include "kernels/cpu/bf16_kv.h"
+// Attention over K and V in 16 and 8 bits: against the definition, among the instruction sets, and however the rows are
+// cut.
+#include "kernels/cpu/paged_kv.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -21,20 +23,48 @@ constexpr uint32_t kSeed = 99;
 
 // One sequence in a pool of shuffled blocks, one KV head.
 struct Sequence {
-  int dim, heads, block, length;
+  int heads, length;
+  KvLayout layout;
   std::vector<std::vector<double>> keys, values;  // [length][dim], as rounded
-  std::vector<uint16_t> pool;
+  std::vector<uint8_t> pool;
   std::vector<int32_t> table;
   std::vector<float> q;  // [length][heads * dim]
 
-  int64_t v_offset() const { return int64_t(block) * dim; }
+  int dim() const { return layout.head_dim; }
+  KvStrides strides() const {
+    return {int64_t(layout.block_bytes()), int64_t(layout.plane_bytes()), int64_t(layout.scales_offset())};
+  }
+  std::byte* block(int position) {
+    return reinterpret_cast<std::byte*>(pool.data()) +
+           layout.offset(table[size_t(position / layout.block_size)], 0, 0, 0);
+  }
 };
 
-Sequence MakeSequence(const Bf16KvTable& kernels, int dim, int heads, int block, int length) {
-  Sequence s{.dim = dim,
-             .heads = heads,
-             .block = block,
+std::vector<double> Rounded(const std::vector<float>& x, KvDType type) {
+  std::vector<double> r;
+  float largest = 0;
+  for (const float f : x) largest = std::max(largest, std::abs(f));
+  for (const float f : x) {
+    if (type == KvDType::kBF16) {
+      uint32_t bits;
+      std::memcpy(&bits, &f, 4);
+      bits += 0x7fff + ((bits >> 16) & 1);
+      bits &= 0xffff0000u;
+      float g;
+      std::memcpy(&g, &bits, 4);
+      r.push_back(g);
+    } else {
+      const float q = std::nearbyint(f * (127.0f / largest));
+      r.push_back(double(q) * (largest / 127.0f));
+    }
+  }
+  return r;
+}
+
+Sequence MakeSequence(const KvTable& kernels, KvDType type, int dim, int heads, int block, int length) {
+  Sequence s{.heads = heads,
              .length = length,
+             .layout = {1, 1, dim, block, type},
              .keys = {},
              .values = {},
              .pool = {},
@@ -43,7 +73,7 @@ Sequence MakeSequence(const Bf16KvTable& kernels, int dim, int heads, int block,
   std::mt19937 rng(kSeed);
   std::normal_distribution<float> normal(0.0f, 1.0f);
   const int blocks = BlocksFor(length, block);
-  s.pool.assign(size_t(blocks) * 2 * size_t(s.v_offset()) + 32, 0x7fc0);  // NaN where nothing was written
+  s.pool.assign(size_t(blocks) * s.layout.block_bytes() + 64, 0xff);  // NaN where nothing was written
   for (int i = 0; i < blocks; ++i) s.table.push_back((i * 7 + 3) % blocks);
   if (blocks % 7 == 0) {
     for (int i = 0; i < blocks; ++i) s.table[size_t(i)] = blocks - 1 - i;
@@ -52,30 +82,16 @@ Sequence MakeSequence(const Bf16KvTable& kernels, int dim, int heads, int block,
     std::vector<float> k(static_cast<size_t>(dim)), v(static_cast<size_t>(dim));
     for (float& x : k) x = normal(rng);
     for (float& x : v) x = normal(rng);
-    uint16_t* kv = s.pool.data() + s.table[size_t(t / block)] * 2 * s.v_offset();
-    kernels.write(k.data(), v.data(), dim, t % block, block, s.v_offset(), kv);
-    const auto rounded = [](const std::vector<float>& x) {
-      std::vector<double> r;
-      for (const float f : x) {
-        uint32_t bits;
-        std::memcpy(&bits, &f, 4);
-        bits += 0x7fff + ((bits >> 16) & 1);
-        bits &= 0xffff0000u;
-        float g;
-        std::memcpy(&g, &bits, 4);
-        r.push_back(g);
-      }
-      return r;
-    };
-    s.keys.push_back(rounded(k));
-    s.values.push_back(rounded(v));
+    kernels.write(k.data(), v.data(), dim, t % block, block, s.strides(), s.block(t));
+    s.keys.push_back(Rounded(k, type));
+    s.values.push_back(Rounded(v, type));
     for (int i = 0; i < heads * dim; ++i) s.q.push_back(2 * normal(rng));
   }
   return s;
 }
 
-Bf16AttentionArgs Args(const Sequence& s, int first, int tokens, float* out, float* scratch) {
-  const int64_t ld = int64_t(s.heads) * s.dim;
+PagedAttentionArgs Args(const Sequence& s, int first, int tokens, float* out, float* scratch) {
+  const int64_t ld = int64_t(s.heads) * s.dim();
   return {.q = s.q.data() + first * ld,
           .ldq = ld,
           .out = out,
@@ -83,12 +99,11 @@ Bf16AttentionArgs Args(const Sequence& s, int first, int tokens, float* out, flo
           .tokens = tokens,
           .heads = s.heads,
           .first_position = first,
-          .head_dim = s.dim,
+          .head_dim = s.dim(),
           .scale = 0.2f,
-          .kv = s.pool.data(),
-          .block_stride = 2 * s.v_offset(),
-          .v_offset = s.v_offset(),
-          .block_size = s.block,
+          .kv = reinterpret_cast<const std::byte*>(s.pool.data()),
+          .strides = s.strides(),
+          .block_size = s.layout.block_size,
           .blocks = s.table.data(),
           .first_key = 0,
           .end_key = first + tokens,
@@ -98,9 +113,9 @@ Bf16AttentionArgs Args(const Sequence& s, int first, int tokens, float* out, flo
 }
 
 // Rows of the tokens [first, first + tokens).
-std::vector<float> Attend(const Bf16KvTable& kernels, const Sequence& s, int first, int tokens) {
-  std::vector<float> out(size_t(tokens) * size_t(s.heads * s.dim));
-  HostMemory scratch = *HostMemory::Map(size_t(Bf16AttentionScratchFloats(s.dim)) * sizeof(float));
+std::vector<float> Attend(const KvTable& kernels, const Sequence& s, int first, int tokens) {
+  std::vector<float> out(size_t(tokens) * size_t(s.heads * s.dim()));
+  HostMemory scratch = *HostMemory::Map(size_t(PagedAttentionScratchFloats(s.dim())) * sizeof(float));
   kernels.attention(Args(s, first, tokens, out.data(), scratch.floats()));
   return out;
 }
@@ -109,22 +124,25 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-class Bf16KvTest : public testing::TestWithParam<CpuIsa> {
+class PagedKvTest : public testing::TestWithParam<std::tuple<CpuIsa, KvDType>> {
  protected:
   void SetUp() override {
-    if (!ResolveCpuIsa(GetParam()).ok()) GTEST_SKIP() << "this CPU lacks " << Name(GetParam());
+    const CpuIsa isa = std::get<0>(GetParam());
+    if (!ResolveCpuIsa(isa).ok()) GTEST_SKIP() << "this CPU lacks " << Name(isa);
   }
-  const Bf16KvTable& kernels() const { return Bf16KvFor(GetParam()); }
+  KvDType type() const { return std::get<1>(GetParam()); }
+  const KvTable& kernels() const { return KvFor(std::get<0>(GetParam()), type()); }
+  const KvTable& scalar() const { return KvFor(CpuIsa::kScalar, type()); }
 };
 
-TEST_P(Bf16KvTest, IsNearTheDefinitionAndHasTheScalarBits) {
+TEST_P(PagedKvTest, IsNearTheDefinitionAndHasTheScalarBits) {
   for (const auto& [dim, heads, block] :
        std::vector<std::tuple<int, int, int>>{{64, 3, 16}, {24, 2, 32}, {128, 1, 16}, {20, 3, 5}}) {
-    const Sequence s = MakeSequence(kernels(), dim, heads, block, 600);
+    const Sequence s = MakeSequence(kernels(), type(), dim, heads, block, 600);
     for (const int end : {1, 17, 64, 65, 255, 256, 257, 300, 512, 513, 600}) {
       const int tokens = std::min(end, end % 2 == 0 ? 1 : 7);
       const std::vector<float> out = Attend(kernels(), s, end - tokens, tokens);
-      EXPECT_TRUE(SameBits(out, Attend(kScalarBf16Kv, s, end - tokens, tokens))) << end << ", dim " << dim;
+      EXPECT_TRUE(SameBits(out, Attend(scalar(), s, end - tokens, tokens))) << end << ", dim " << dim;
       for (int t = 0; t < tokens; ++t) {
         const size_t seen = size_t(end - tokens + t + 1);
         for (int h = 0; h < heads; ++h) {
@@ -143,8 +161,8 @@ TEST_P(Bf16KvTest, IsNearTheDefinitionAndHasTheScalarBits) {
   }
 }
 
-TEST_P(Bf16KvTest, RowsDoNotDependOnTheCut) {
-  const Sequence s = MakeSequence(kernels(), 64, 3, 16, 700);
+TEST_P(PagedKvTest, RowsDoNotDependOnTheCut) {
+  const Sequence s = MakeSequence(kernels(), type(), 64, 3, 16, 700);
   std::mt19937 rng(kSeed);
   const std::vector<float> alone = [&] {
     std::vector<float> all;
@@ -164,20 +182,20 @@ TEST_P(Bf16KvTest, RowsDoNotDependOnTheCut) {
 }
 
 // The same rows from parts of their keys, cut at these spans.
-std::vector<float> AttendInParts(const Bf16KvTable& kernels, const Sequence& s, int first, int tokens,
+std::vector<float> AttendInParts(const KvTable& kernels, const Sequence& s, int first, int tokens,
                                  const std::vector<int>& cuts) {
-  const int64_t ld = int64_t(s.heads) * s.dim, rows = int64_t(tokens) * s.heads;
+  const int64_t ld = int64_t(s.heads) * s.dim(), rows = int64_t(tokens) * s.heads;
   std::vector<float> out(size_t(tokens * ld)), unused(out.size());
-  std::vector<float> states(size_t(20 * AttentionStateFloats(rows, s.dim)), NAN);
-  HostMemory scratch = *HostMemory::Map(size_t(Bf16AttentionScratchFloats(s.dim)) * sizeof(float));
+  std::vector<float> states(size_t(20 * AttentionStateFloats(rows, s.dim())), NAN);
+  HostMemory scratch = *HostMemory::Map(size_t(PagedAttentionScratchFloats(s.dim())) * sizeof(float));
   int state = 0;
   for (size_t part = 0; part <= cuts.size(); ++part) {
     const int begin = part == 0 ? 0 : cuts[part - 1] * kSpanKeys;
     const int end = part == cuts.size() ? first + tokens : cuts[part] * kSpanKeys;
-    Bf16AttentionArgs args = Args(s, first, tokens, unused.data(), scratch.floats());
+    PagedAttentionArgs args = Args(s, first, tokens, unused.data(), scratch.floats());
     args.first_key = begin;
     args.end_key = end;
-    args.states = states.data() + state * AttentionStateFloats(rows, s.dim);
+    args.states = states.data() + state * AttentionStateFloats(rows, s.dim());
     kernels.attention(args);
     state += begin == 0 ? 1 : (end - begin + kSpanKeys - 1) / kSpanKeys;
   }
@@ -188,17 +206,17 @@ std::vector<float> AttendInParts(const Bf16KvTable& kernels, const Sequence& s, 
                      .count = position < cut ? 1 : 2 + (position - cut) / kSpanKeys,
                      .rows = int(rows),
                      .row = t * s.heads + h,
-                     .head_dim = s.dim,
-                     .out = out.data() + t * ld + h * s.dim});
+                     .head_dim = s.dim(),
+                     .out = out.data() + t * ld + h * s.dim()});
     }
   }
   return out;
 }
 
-TEST_P(Bf16KvTest, PartsOfTheKeysMergeToTheSameBits) {
+TEST_P(PagedKvTest, PartsOfTheKeysMergeToTheSameBits) {
   for (const auto& [dim, heads, block] :
        std::vector<std::tuple<int, int, int>>{{64, 3, 16}, {24, 2, 32}, {80, 1, 16}, {20, 3, 5}}) {
-    const Sequence s = MakeSequence(kernels(), dim, heads, block, 1300);
+    const Sequence s = MakeSequence(kernels(), type(), dim, heads, block, 1300);
     for (const auto& [first, tokens] :
          {std::pair(1299, 1), std::pair(1280, 1), std::pair(1279, 2), std::pair(1290, 7)}) {
       const std::vector<float> whole = Attend(kernels(), s, first, tokens);
@@ -211,8 +229,35 @@ TEST_P(Bf16KvTest, PartsOfTheKeysMergeToTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, Bf16KvTest, testing::Values(CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512),
-                         [](const auto& i) { return std::string(Name(i.param)); });
+// What is stored does not depend on the instruction set either: a row of zeros, of one outlier, of what is no number.
+TEST_P(PagedKvTest, WritesTheScalarBytes) {
+  for (const auto& [dim, block] : {std::pair(64, 16), std::pair(20, 5), std::pair(80, 32)}) {
+    const KvLayout layout{1, 1, dim, block, type()};
+    const KvStrides strides{int64_t(layout.block_bytes()), int64_t(layout.plane_bytes()),
+                            int64_t(layout.scales_offset())};
+    std::vector<std::byte> mine(layout.block_bytes()), expected(mine);
+    std::mt19937 rng(kSeed);
+    std::normal_distribution<float> normal(0.0f, 1.0f);
+    for (int slot = 0; slot < block; ++slot) {
+      std::vector<float> k(static_cast<size_t>(dim)), v(static_cast<size_t>(dim));
+      for (float& x : k) x = slot == 1 ? 0.0f : normal(rng);
+      for (float& x : v) x = normal(rng) * 1e-20f;
+      if (slot == 2) k[size_t(dim - 1)] = 1000;
+      if (slot == 3) k[3] = NAN, v[2] = INFINITY;
+      kernels().write(k.data(), v.data(), dim, slot, block, strides, mine.data());
+      scalar().write(k.data(), v.data(), dim, slot, block, strides, expected.data());
+    }
+    EXPECT_EQ(mine, expected) << "dim " << dim;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, PagedKvTest,
+                         testing::Combine(testing::Values(CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512),
+                                          testing::Values(KvDType::kBF16, KvDType::kInt8)),
+                         [](const auto& i) {
+                           return std::string(Name(std::get<0>(i.param))) + "_" +
+                                  std::string(kernels::Name(std::get<1>(i.param)));
+                         });
 
 }  // namespace
 }  // namespace sluice::kernels::cpu
