@@ -263,7 +263,7 @@ async def gaps_run(server, args, seed):
 
     async def stream():
         while time.monotonic() < ends:
-            streams.append(await ask(server, prompt_of(rng, 64), 512, time.monotonic(), rng.getrandbits(31)))
+            streams.append(await ask(server, prompt_of(rng, 64), 96, time.monotonic(), rng.getrandbits(31)))
             if streams[-1].error and "within" not in streams[-1].error:
                 await asyncio.sleep(0.2)
 
