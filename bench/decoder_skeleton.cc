@@ -138,8 +138,9 @@ void DecoderSkeleton::Step(int seqs, int rows_each, int context) {
                  .layer = i,
                  .num_heads = shape_.heads,
                  .scale = 1.0f / std::sqrt(float(shape_.head_dim))});
-    c.Output({.attn = attn_.get(), .wo = l.wo.get(), .x = x_.get()});
-    c.Mlp({.x = x_.get(), .norm = l.norm2.get(), .gate = l.gate.get(), .up = l.up.get(), .down = l.down.get()});
+    c.Project({.in = attn_.get(), .w = l.wo.get(), .x = x_.get()});
+    c.GateUp({.x = x_.get(), .norm = l.norm2.get(), .gate = l.gate.get(), .up = l.up.get(), .h = h_.get()});
+    c.Project({.in = h_.get(), .w = l.down.get(), .x = x_.get()});
   }
   c.Head({.x = x_.get(), .norm = final_norm_.get(), .head = head_.get(), .logits = logits_.data()});
   CHECK(c.Finish().ok());

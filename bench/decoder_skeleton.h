@@ -50,7 +50,7 @@ class DecoderSkeleton {
   std::unique_ptr<kernels::Weight> embedding_, head_, final_norm_, rope_;
   std::unique_ptr<kernels::KvPool> kv_;
   std::unique_ptr<kernels::Context> context_;
-  std::unique_ptr<kernels::Activation> x_, q_, k_, v_, attn_;
+  std::unique_ptr<kernels::Activation> x_, q_, k_, v_, attn_, h_;
   std::vector<float> logits_;
 };
 

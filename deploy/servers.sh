@@ -7,7 +7,7 @@ roles=(prefill decode both)
 # What every later deploy/scale needs to start workers like those of deploy/up.
 save_cluster() {
   local name
-  for name in address model compute kv_dtype threads pin; do printf '%s=%q\n' "$name" "${!name}"; done >"$run/cluster"
+  for name in address model compute kv_dtype threads tp pin; do printf '%s=%q\n' "$name" "${!name}"; done >"$run/cluster"
 }
 
 # Starts a server detached from this shell, with its output in a log of its own.
@@ -57,7 +57,9 @@ cores_of() { # SLOT
 launch_worker() { # ROLE INDEX SLOT
   local binary=sluice_decode command
   [[ $1 != prefill ]] || binary=sluice_prefill
-  command=("$build/$binary" --router "$address" --model "$model" --threads "$threads")
+  local of_rank=$((threads / ${tp:-1} > 0 ? threads / ${tp:-1} : 1))
+  command=("$build/$binary" --router "$address" --model "$model" --threads "$of_rank")
+  ((${tp:-1} == 1)) || command+=(--tp "$tp")
   [[ $1 == prefill ]] || command+=(--role "$1")
   [[ -z $compute ]] || command+=(--compute "$compute")
   [[ -z ${kv_dtype:-} ]] || command+=(--kv-dtype "$kv_dtype")

@@ -3,7 +3,6 @@
 #include <glog/logging.h>
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "engine/chunk_pace.h"
-#include "engine/layer_groups.h"
+#include "engine/engine_shape.h"
 #include "engine/model/decoder.h"
 #include "engine/runner/executor.h"
 #include "engine/speculation/row_cost.h"
@@ -21,38 +20,6 @@ namespace {
 
 constexpr int kFirstChunkTokens = 64;  // beside decode rows, until steps were seen
 constexpr double kFirstRowCost = 0.3;  // until steps of several sizes were seen
-
-absl::Status CheckOptions(const EngineOptions& o, const ModelConfig& config) {
-  const auto positive = [](absl::string_view name, int64_t value) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is ", value, "; it must be positive"));
-  };
-  if (o.block_size < 1) return positive("block_size", o.block_size);
-  if (o.num_blocks < 0) return positive("num_blocks", o.num_blocks);
-  if (o.num_blocks == 0 && o.max_kv_bytes < 1) return positive("max_kv_bytes", o.max_kv_bytes);
-  if (o.scheduler.max_step_tokens < 1) return positive("max_step_tokens", o.scheduler.max_step_tokens);
-  if (o.scheduler.max_step_seqs < 1) return positive("max_step_seqs", o.scheduler.max_step_seqs);
-  if (o.scheduler.starvation_plans < 1) return positive("starvation_plans", o.scheduler.starvation_plans);
-  if (o.scheduler.max_drafts < 0) return positive("max_drafts", o.scheduler.max_drafts);
-  if (o.max_context < 0) return positive("max_context", o.max_context);
-  if (o.max_context > config.context_length) {
-    return absl::InvalidArgumentError(absl::StrCat("max_context is ", o.max_context, "; the model was trained for ",
-                                                   config.context_length, " positions"));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<int> NumBlocks(const EngineOptions& o, const kernels::KvLayout& layout, int max_context) {
-  if (o.num_blocks > 0) return o.num_blocks;
-  const int64_t block_bytes = int64_t(layout.block_bytes_all_layers());
-  const int64_t blocks = std::min<int64_t>(o.max_kv_bytes / block_bytes, std::numeric_limits<int32_t>::max());
-  const int needed = kernels::BlocksFor(max_context, layout.block_size);
-  if (blocks < needed) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "max_kv_bytes is ", o.max_kv_bytes, "; one context of ", max_context, " tokens needs ", needed * block_bytes,
-        " bytes (", needed, " blocks of ", block_bytes, "): raise max_kv_bytes or lower max_context"));
-  }
-  return int(blocks);
-}
 
 bool IsDecodeRow(const Chunk& c) {
   return c.count == 1 && c.samples;
@@ -76,47 +43,42 @@ struct Engine::Impl {
   std::function<double()> seconds;
   bool drafts = false;
   RowCost row_cost{kFirstRowCost};
-  std::optional<ChunkPace> pace;  // where steps have a target
-  uint64_t begun = 0, committed = 0;  // numbers of steps
+  std::optional<ChunkPace> pace;           // where steps have a target
+  uint64_t begun = 0, committed = 0;       // numbers of steps
   std::vector<SequenceProgress> progress;  // of the last step
   EngineStats counts;
 };
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, const kernels::Backend& backend,
                                                        const EngineOptions& options) {
-  const ModelConfig& config = file.config();
-  if (absl::Status status = CheckOptions(options, config); !status.ok()) return status;
-  const int max_context = options.max_context > 0 ? options.max_context : config.context_length;
-  if (absl::Status status = CheckSupported(LayerGroupsOf(config, max_context)); !status.ok()) return status;
   const SchedulerLimits& scheduler = options.scheduler;
-  const int max_logits = std::max(scheduler.max_step_logits, scheduler.max_step_seqs);
+  const absl::StatusOr<EngineShape> shape = ShapeOf(file.config(), backend, options);
+  if (!shape.ok()) return shape.status();
 
   auto impl = std::make_unique<Impl>();
   absl::StatusOr<std::unique_ptr<Decoder>> decoder =
-      Decoder::Create(file, backend, {scheduler.max_step_tokens, scheduler.max_step_seqs, max_logits, max_context},
-                      options.packed_folder);
+      Decoder::Create(file, backend, shape->limits, options.packed_folder,
+                      {0, options.collective != nullptr ? options.collective->size() : 1, options.collective});
   if (!decoder.ok()) return decoder.status();
   impl->decoder = *std::move(decoder);
-
-  const kernels::KvLayout layout = impl->decoder->kv_layout(options.block_size);
-  const absl::StatusOr<int> num_blocks = NumBlocks(options, layout, max_context);
-  if (!num_blocks.ok()) return num_blocks.status();
-  absl::StatusOr<std::unique_ptr<kernels::KvPool>> kv = backend.NewKvPool(layout, *num_blocks);
+  absl::StatusOr<std::unique_ptr<kernels::KvPool>> kv =
+      backend.NewKvPool(shape->layout, shape->num_blocks, options.kv_memory);
   if (!kv.ok()) return kv.status();
   impl->kv = *std::move(kv);
 
   SequenceLimits limits{.block_size = options.block_size,
-                        .num_blocks = *num_blocks,
-                        .max_context = max_context,
+                        .num_blocks = shape->num_blocks,
+                        .max_context = shape->limits.max_context,
                         .vocab = impl->decoder->vocab(),
                         .prefix_caching = options.prefix_caching,
                         .model_hash = options.model_hash,
                         .numerics = std::string(backend.numerics_id())};
   impl->sequences = std::make_unique<SequenceTable>(std::move(limits), scheduler, options.new_drafter);
-  impl->executor = std::make_unique<Executor>(impl->decoder.get(), impl->kv.get(), max_logits,
-                                              options.draft_rule, options.seconds);
+  impl->executor = std::make_unique<Executor>(impl->decoder.get(), impl->kv.get(), shape->limits.max_step_logits,
+                                              options.draft_rule, options.seconds, options.collective);
   impl->seconds = options.seconds;
-  if (options.step_target_seconds > 0 && options.seconds) impl->pace.emplace(options.step_target_seconds, kFirstChunkTokens);
+  if (options.step_target_seconds > 0 && options.seconds)
+    impl->pace.emplace(options.step_target_seconds, kFirstChunkTokens);
   impl->drafts = options.new_drafter != nullptr && scheduler.max_drafts > 0;
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
@@ -191,8 +153,7 @@ std::unique_ptr<StepWork> Engine::Begin() {
   StepPlan plan = scheduler.Plan();
   std::unique_ptr<StepWork> step;
   if (!plan.empty()) {
-    step = std::make_unique<StepWork>(
-        MakeStep(++impl_->begun, std::move(plan), impl_->sequences->limits().block_size));
+    step = std::make_unique<StepWork>(MakeStep(++impl_->begun, std::move(plan), impl_->sequences->limits().block_size));
     impl_->sequences->kv().StepBegun(step->number);
   }
   impl_->counts.plan_seconds += impl_->Now() - begin;

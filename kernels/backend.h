@@ -26,6 +26,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/collective.h"
 #include "kernels/dtype.h"
 #include "kernels/kv_layout.h"
 
@@ -145,22 +146,24 @@ struct AttentionParams {
   float scale = 0.0f;
 };
 
-// x += attn Wᵀ
-struct OutputParams {
-  const Activation* attn = nullptr;  // [rows][heads * head_dim]
-  const Weight* wo = nullptr;        // [hidden][heads * head_dim]
-  Activation* x = nullptr;           // in/out [rows][hidden]
+// x[column : column + rows of w] += in Wᵀ: the output of attention, and of an MLP.
+struct ProjectParams {
+  const Activation* in = nullptr;  // [rows][cols of w]
+  const Weight* w = nullptr;
+  Activation* x = nullptr;  // in/out [rows][hidden]
+  int64_t column = 0;
 };
 
-// h = rms_norm(x) * norm;  x += (act(h Wgᵀ) * (h Wuᵀ)) Wdᵀ
-struct MlpParams {
-  Activation* x = nullptr;       // in/out [rows][hidden]
-  const Weight* norm = nullptr;  // [1][hidden]
+// g = rms_norm(x) * norm;  h[column : column + rows of gate] = act(g Wgᵀ) * (g Wuᵀ)
+struct GateUpParams {
+  const Activation* x = nullptr;  // [rows][hidden]
+  const Weight* norm = nullptr;   // [1][hidden]
   float eps = 1e-5f;
   const Weight* gate = nullptr;  // [ffn][hidden]
   const Weight* up = nullptr;    // [ffn][hidden]
-  const Weight* down = nullptr;  // [hidden][ffn]
   MlpActivation activation = MlpActivation::kSilu;
+  Activation* h = nullptr;  // out [rows][ffn]
+  int64_t column = 0;
 };
 
 // For the rows in StepBatch::logit_rows only: logits = (rms_norm(x) * norm) Wᵀ
@@ -179,12 +182,31 @@ constexpr int NumLogitBlocks(int64_t vocab) {
   return int((vocab + kLogitBlock - 1) / kLogitBlock);
 }
 
+// Of an instance of several ranks: every rank computed columns [borders[rank], borders[rank + 1]) and gets the others.
+// Nothing for an instance of one.
+struct GatherParams {
+  Activation* rows = nullptr;
+  std::span<const int64_t> borders;  // [ranks + 1]
+};
+
+// Likewise the logits of a step, which only rank 0 gets. Borders are multiples of kLogitBlock, but for the last.
+struct GatherLogitsParams {
+  float* logits = nullptr;  // [logits][vocab]
+  float* maxima = nullptr;  // [logits][NumLogitBlocks(vocab)], or null
+  int64_t vocab = 0;
+  std::span<const int64_t> borders;
+};
+
 struct ContextLimits {
   int max_rows = 0;  // rows of a step
   int max_seqs = 0;
   int max_logits = 0;  // rows of logits
   int max_ffn = 0;     // widest MLP
   int max_hidden = 0;
+  Collective* collective = nullptr;  // of the ranks of an instance (collective.h); null: alone
+  // KV heads of the pool that this context writes and reads: those that its q, k and v are of.
+  int first_kv_head = 0;
+  int num_kv_heads = 0;  // 0: all
 };
 
 // One stream of work: scratch memory, the plan of the current step, and later events and captured graphs.
@@ -201,9 +223,11 @@ class Context {
   virtual void NormQkv(const NormQkvParams& p) = 0;
   virtual void RopeKv(const RopeKvParams& p) = 0;
   virtual void Attention(const AttentionParams& p) = 0;
-  virtual void Output(const OutputParams& p) = 0;
-  virtual void Mlp(const MlpParams& p) = 0;
+  virtual void Project(const ProjectParams& p) = 0;
+  virtual void GateUp(const GateUpParams& p) = 0;
   virtual void Head(const HeadParams& p) = 0;
+  virtual void Gather(const GatherParams& p) = 0;
+  virtual void GatherLogits(const GatherLogitsParams& p) = 0;
 
   // Waits for the step. An error here is the step's, and the context is unusable if it is not OK.
   virtual absl::Status Finish() = 0;
@@ -240,10 +264,19 @@ class Backend {
   virtual absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor, PackedMemory memory) const = 0;
   absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor) const { return PackLinear(tensor, {}); }
 
+  // Short versioned name of what PackLinear writes: backends of one name can share it.
+  virtual std::string_view packing_id() const = 0;
+
   // What PackLinear writes for a matrix of that type and size; 0 where it copies nothing in host memory.
   virtual size_t PackedBytes(const HostTensor& tensor) const = 0;
 
-  virtual absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks) const = 0;
+  // `memory`, of KvPoolBytes(), zero at first, is used where it is given, and must outlive the pool: that of several
+  // ranks, say.
+  virtual absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks,
+                                                            std::byte* memory) const = 0;
+  absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks) const {
+    return NewKvPool(layout, num_blocks, nullptr);
+  }
   virtual absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const = 0;
 };
 

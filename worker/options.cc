@@ -67,13 +67,19 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
                  "reference) or auto (the fastest in the quality gate: int8)")
       ->check(CLI::IsMember({"auto", "int8", "native", "bf16", "f32"}))
       ->type_name("MODE");
-  app.add_option("--kv-dtype", o.kv_dtype,
-                 "How K and V are kept: bf16, int8 (half the memory and traffic, a little less exact) or auto (bf16; f32 "
-                 "where the arithmetic is)")
+  app.add_option(
+         "--kv-dtype", o.kv_dtype,
+         "How K and V are kept: bf16, int8 (half the memory and traffic, a little less exact) or auto (bf16; f32 "
+         "where the arithmetic is)")
       ->check(CLI::IsMember({"auto", "bf16", "int8"}))
       ->type_name("TYPE");
   app.add_option("--threads", o.threads, "Compute threads; 0: one for every core the process may use")
       ->check(CLI::Range(0, kMostCpus));
+  app.add_option("--tp", o.tp, "Processes that compute this worker's model together, each its part of every layer")
+      ->check(CLI::Range(1, 64))
+      ->type_name("N");
+  app.add_option("--tp-rank", o.tp_rank, "")->check(CLI::Range(1, 63))->group("");  // of processes that rank 0 starts
+  app.add_option("--tp-memory", o.tp_memory, "")->check(CLI::Range(3, 1 << 20))->group("");
   app.add_option("--cpus", cpus, "Cores to stay on, such as 0-3,8; default: no pinning")
       ->type_name("LIST")
       ->check(CLI::Validator(CheckCpuList, "", "cpus"));
@@ -144,8 +150,12 @@ absl::Status CheckTogether(const WorkerOptions& o) {
     return absl::InvalidArgumentError(absl::StrCat("--kv-bytes: ", o.kv_bytes, " is outside [1, ", kMostKvBytes, "]"));
   }
   if (o.compute == "f32" && o.kv_dtype != "auto") {
-    return absl::InvalidArgumentError(absl::StrCat("--kv-dtype: ", o.kv_dtype, " does not go with --compute f32, "
+    return absl::InvalidArgumentError(absl::StrCat("--kv-dtype: ", o.kv_dtype,
+                                                   " does not go with --compute f32, "
                                                    "which keeps K and V in f32; leave one of them out"));
+  }
+  if (o.tp_rank >= o.tp || (o.tp_rank > 0) != (o.tp_memory >= 0)) {
+    return absl::InvalidArgumentError("--tp-rank and --tp-memory are set by the worker itself; use --tp alone");
   }
   if (o.max_seqs > o.max_step_tokens) {
     return absl::InvalidArgumentError(absl::StrCat("--max-seqs: ", o.max_seqs, " is more than --max-step-tokens (",
@@ -189,6 +199,7 @@ absl::StatusOr<ParsedOptions> ParseOptions(const RoleDescription& role, int argc
       {"both", v1::ROLE_BOTH}, {"decode", v1::ROLE_DECODE}, {"prefill", v1::ROLE_PREFILL}};
   options.role = kRoles.at(role_name);
   if (!cpus.empty()) options.cpus = *ParseCpuList(cpus);
+  options.command_line.assign(argv, argv + argc);
   if (absl::Status status = CheckTogether(options); !status.ok()) return status;
   parsed.options = std::move(options);
   return parsed;

@@ -20,8 +20,12 @@ struct WorkerOptions {
   int port = 0;                    // 0: a free one
   std::string compute = "auto";
   std::string kv_dtype = "auto";
-  int threads = 0;        // 0: every core that the process may use
-  std::vector<int> cpus;  // empty: where the system puts us
+  int threads = 0;                        // 0: every core that the process may use
+  std::vector<int> cpus;                  // empty: where the system puts us
+  int tp = 1;                             // ranks of this instance (rank_group.h)
+  int tp_rank = 0;                        // of the process; ranks but 0 are started by rank 0
+  int tp_memory = -1;                     // file descriptor of what they share
+  std::vector<std::string> command_line;  // of this process, to start other ranks with
   int64_t kv_bytes = int64_t{1} << 30;
   int kv_blocks = 0;  // 0: from kv_bytes
   int block_size = 16;
@@ -32,7 +36,7 @@ struct WorkerOptions {
   int max_context = 0;  // 0: the model's
   bool prefix_cache = true;
   std::string packed_cache;  // folder of packed weights; empty: they stay in memory of this worker's own
-  int drafts = 8;  // most per sequence and step, by prompt lookup
+  int drafts = 8;            // most per sequence and step, by prompt lookup
   int lease_ms = 10000;
   int step_target_ms = 40;     // of steps with decode rows; 0: prompts beside them are not cut
   int stuck_after_ms = 30000;  // one turn of the engine loop

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "glog/logging.h"
+#include "worker/rank_group.h"
 #include "worker/shutdown_signal.h"
 #include "worker/worker_server.h"
 
@@ -50,6 +51,10 @@ int WorkerMain(const RoleDescription& role, const RoleFactory& make_role, int ar
     return 0;
   }
   StartLogging(role, *parsed->options);
+  if (parsed->options->tp_rank > 0) {
+    const absl::Status ended = RunFollowingRank(*parsed->options);
+    return ended.ok() ? 0 : Complain(role, ended, 1);
+  }
   ShutdownSignal shutdown;
   auto server = WorkerServer::Start(*parsed->options, make_role, [&shutdown] { shutdown.Trigger(); });
   if (!server.ok()) return Complain(role, server.status(), 1);

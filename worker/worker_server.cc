@@ -9,13 +9,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "engine/speculation/prompt_lookup_drafter.h"
+#include "engine/engine_shape.h"
+#include "engine/parallel/tensor_split.h"
 #include "glog/logging.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "worker/error_info.h"
 #include "worker/host_kv.h"
-#include "worker/monotonic_clock.h"
+#include "worker/open_engine.h"
 #include "worker/worker_info.h"
 
 namespace sluice::worker {
@@ -26,24 +27,6 @@ constexpr char kHealthName[] = "sluice.v1.Worker";
 constexpr absl::Duration kLeaveTimeout = absl::Milliseconds(400);
 constexpr absl::Duration kStepTimeout = absl::Milliseconds(1200);
 constexpr std::chrono::milliseconds kStreamTimeout{300};
-
-absl::Status Pin(const std::vector<int>& cpus) {
-  if (cpus.empty()) return absl::OkStatus();
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int cpu : cpus) {
-    if (cpu >= CPU_SETSIZE) return absl::InvalidArgumentError(absl::StrCat("--cpus: there is no core ", cpu));
-    CPU_SET(cpu, &set);
-  }
-  if (sched_setaffinity(0, sizeof(set), &set) == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--cpus: cannot stay on these cores (", strerror(errno), "); see `nproc` and `taskset -p $$`"));
-}
-
-int AllowedCores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 uint64_t DrawIncarnation() {
   std::random_device random;
@@ -62,34 +45,12 @@ absl::Status InFlags(const absl::Status& status) {
                                                                             {"max_step_seqs", "--max-seqs"}}));
 }
 
-engine::EngineOptions ToEngineOptions(const WorkerOptions& options) {
-  engine::EngineOptions to;
-  to.block_size = options.block_size;
-  to.num_blocks = options.kv_blocks;
-  to.max_kv_bytes = options.kv_bytes;
-  to.max_context = options.max_context;
-  to.scheduler.max_step_tokens = options.max_step_tokens;
-  to.scheduler.max_step_seqs = options.max_seqs;
-  to.prefix_caching = options.prefix_cache;
-  to.packed_folder = options.packed_cache;
-  to.step_target_seconds = 1e-3 * options.step_target_ms;
-  to.seconds = [] { return absl::ToDoubleSeconds(MonotonicNow() - absl::UnixEpoch()); };
-  if (options.drafts > 0) {
-    to.scheduler.max_drafts = options.drafts;
-    to.scheduler.max_step_logits = 2 * options.max_seqs;
-    to.new_drafter = [most = options.drafts] {
-      return std::make_unique<engine::PromptLookupDrafter>(engine::PromptLookupOptions{.max_drafts = most});
-    };
-  }
-  return to;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerOptions& options,
                                                                   const RoleFactory& make_role,
                                                                   std::function<void()> on_engine_error) {
-  if (absl::Status status = Pin(options.cpus); !status.ok()) return status;
+  if (absl::Status status = PinTo(options); !status.ok()) return status;
   // Before the seconds that a model takes.
   if (absl::Status status = CheckCanListen(options.host, options.port); !status.ok()) return status;
   std::unique_ptr<WorkerServer> server(new WorkerServer());
@@ -102,35 +63,65 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerOp
 }
 
 absl::Status WorkerServer::OpenEngine(const WorkerOptions& options) {
-  auto file = engine::OpenModel(options.model);
-  if (!file.ok()) return file.status();
-  file_ = *std::move(file);
-  kernels::CpuOptions cpu;
-  cpu.compute = kernels::CpuComputeFromName(options.compute).value_or(kernels::CpuCompute::kInt8);  // auto
-  if (options.kv_dtype != "auto") {
-    cpu.kv = options.kv_dtype == "int8" ? kernels::KvDType::kInt8 : kernels::KvDType::kBF16;
+  auto opened = OpenModelAndBackend(options);
+  if (!opened.ok()) return opened.status();
+  file_ = std::move(opened->file);
+  backend_ = std::move(opened->backend);
+  engine::EngineOptions engine_options = ToEngineOptions(options);
+  if (options.tp > 1) {
+    if (absl::Status started = StartRanks(options, engine_options); !started.ok()) return InFlags(started);
   }
-  cpu.threads = options.threads > 0 ? options.threads : AllowedCores();
-  auto backend = kernels::NewCpuBackend(cpu);
-  if (!backend.ok()) return backend.status();
-  backend_ = *std::move(backend);
-  auto engine = engine::Engine::Create(*file_, *backend_, ToEngineOptions(options));
+  auto engine = engine::Engine::Create(*file_, *backend_, engine_options);
   if (!engine.ok()) return InFlags(engine.status());
   engine_ = *std::move(engine);
+  if (ranks_ != nullptr) {
+    if (absl::Status ready = ranks_->AwaitReady(); !ready.ok()) return ready;
+  }
   port_ = std::make_unique<LocalEngine>(*engine_);
   info_ = DescribeWorker(options, DrawIncarnation(), *file_, *backend_, *engine_);
-  LOG(INFO) << "model \"" << info_.model() << "\", " << backend_->numerics_id() << ", " << cpu.threads << " threads, " << info_.blocks_total()
-            << " blocks of " << options.block_size << " tokens, context " << info_.context_length();
+  LOG(INFO) << "model \"" << info_.model() << "\", " << backend_->numerics_id() << ", " << options.tp << " ranks of "
+            << ThreadsOf(options) << " threads, " << info_.blocks_total() << " blocks of " << options.block_size
+            << " tokens, context " << info_.context_length();
   return absl::OkStatus();
+}
+
+absl::Status WorkerServer::StartRanks(const WorkerOptions& options, engine::EngineOptions& engine_options) {
+  const auto split = engine::TensorSplit::Of(file_->config(), options.tp);
+  if (!split.ok()) return absl::InvalidArgumentError(absl::StrCat("--tp: ", std::string(split.status().message())));
+  const auto shape = engine::ShapeOf(file_->config(), *backend_, engine_options);
+  if (!shape.ok()) return shape.status();
+  auto ranks = RankGroup::Start(options, kernels::CpuKvPoolBytes(shape->layout, shape->num_blocks),
+                                [this](const absl::Status& lost) { OnLostRank(lost); });
+  if (!ranks.ok()) return ranks.status();
+  ranks_ = *std::move(ranks);
+  engine_options.collective = &ranks_->collective();
+  engine_options.kv_memory = ranks_->kv_memory();
+  return absl::OkStatus();
+}
+
+// A step that is under way fails by itself; without one nobody else would notice.
+void WorkerServer::OnLostRank(const absl::Status& lost) {
+  LOG(ERROR) << lost.message();
+  std::function<void()> notify;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (engine_error_.ok()) engine_error_ = lost;
+    notify = on_engine_error_;
+  }
+  if (notify) notify();
 }
 
 absl::Status WorkerServer::MakeRole(const WorkerOptions& options, const RoleFactory& make_role,
                                     std::function<void()> on_engine_error) {
   EngineLoopOptions loop;
+  {
+    absl::MutexLock lock(&mutex_);
+    on_engine_error_ = on_engine_error;
+  }
   loop.on_engine_error = [this, notify = std::move(on_engine_error)](const absl::Status& status) {
     {
       absl::MutexLock lock(&mutex_);
-      engine_error_ = status;
+      if (engine_error_.ok()) engine_error_ = status;
     }
     notify();
   };

@@ -21,6 +21,7 @@
 #include "worker/listener.h"
 #include "worker/options.h"
 #include "worker/progress_watch.h"
+#include "worker/rank_group.h"
 #include "worker/registration.h"
 #include "worker/report_board.h"
 #include "worker/request_table.h"
@@ -48,6 +49,8 @@ class WorkerServer {
  private:
   WorkerServer() = default;
   absl::Status OpenEngine(const WorkerOptions& options);
+  absl::Status StartRanks(const WorkerOptions& options, engine::EngineOptions& engine_options);
+  void OnLostRank(const absl::Status& lost);
   absl::Status MakeRole(const WorkerOptions& options, const RoleFactory& make_role,
                         std::function<void()> on_engine_error);
   absl::Status Serve(const WorkerOptions& options);
@@ -56,12 +59,14 @@ class WorkerServer {
 
   std::unique_ptr<engine::ModelFile> file_;
   std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<RankGroup> ranks_;  // null for one rank; the engine tells them to stop
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<LocalEngine> port_;
   v1::WorkerInfo info_;
   ReportBoard board_;
   mutable absl::Mutex mutex_;
   absl::Status engine_error_ ABSL_GUARDED_BY(mutex_);
+  std::function<void()> on_engine_error_ ABSL_GUARDED_BY(mutex_);  // set once there is a loop
   // Whether the role's threads, which live longer than the registration, may use it.
   absl::Mutex reporting_mutex_;
   bool reporting_ ABSL_GUARDED_BY(reporting_mutex_) = false;

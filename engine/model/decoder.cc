@@ -43,22 +43,26 @@ absl::StatusOr<const Weight*> RopeWeight(const ModelConfig& config, int max_cont
                       config.rotary_dim);
 }
 
-absl::Status AddAttention(const ModelConfig& config, int index, const Weight* rope, Weights& weights,
-                          std::vector<Layer>& layers) {
+absl::Status AddAttention(const ModelConfig& config, int index, const RankOfSplit& of, const Weight* rope,
+                          Weights& weights, std::vector<Layer>& layers) {
   const std::string prefix = absl::StrCat("blk.", index, ".");
+  const Part heads = of.split->heads(of.rank), kv_heads = of.split->kv_heads(of.rank);
+  const Part q{heads.begin * config.head_dim, heads.end * config.head_dim};
+  const Part kv{kv_heads.begin * config.head_dim, kv_heads.end * config.head_dim};
   AttentionLayer layer;
+  layer.of = of;
   SLUICE_RETURN_IF_ERROR(Assign(weights.Table(prefix + "attn_norm.weight"), layer.norm));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "attn_q.weight"), layer.wq));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "attn_k.weight"), layer.wk));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "attn_v.weight"), layer.wv));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "attn_output.weight"), layer.wo));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.OptionalTable(prefix + "attn_q.bias"), layer.bq));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.OptionalTable(prefix + "attn_k.bias"), layer.bk));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.OptionalTable(prefix + "attn_v.bias"), layer.bv));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "attn_q.weight", q), layer.wq));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "attn_k.weight", kv), layer.wk));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "attn_v.weight", kv), layer.wv));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "attn_output.weight", of.split->hidden(of.rank)), layer.wo));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.OptionalTable(prefix + "attn_q.bias", q), layer.bq));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.OptionalTable(prefix + "attn_k.bias", kv), layer.bk));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.OptionalTable(prefix + "attn_v.bias", kv), layer.bv));
   layer.rope = rope;
   layer.rope_style = config.rope_style;
   layer.rotary_dim = config.rotary_dim;
-  layer.num_heads = config.num_heads;
+  layer.num_heads = int(heads.size());
   layer.scale = float(1.0 / std::sqrt(double(config.head_dim)));
   layer.eps = config.rms_eps;
   layer.kv_layer = index;
@@ -66,13 +70,16 @@ absl::Status AddAttention(const ModelConfig& config, int index, const Weight* ro
   return absl::OkStatus();
 }
 
-absl::Status AddMlp(const ModelConfig& config, int index, Weights& weights, std::vector<Layer>& layers) {
+absl::Status AddMlp(const ModelConfig& config, int index, const RankOfSplit& of, Weights& weights,
+                    std::vector<Layer>& layers) {
   const std::string prefix = absl::StrCat("blk.", index, ".");
+  const Part ffn = of.split->ffn(of.rank);
   MlpLayer layer;
+  layer.of = of;
   SLUICE_RETURN_IF_ERROR(Assign(weights.Table(prefix + "ffn_norm.weight"), layer.norm));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "ffn_gate.weight"), layer.gate));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "ffn_up.weight"), layer.up));
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "ffn_down.weight"), layer.down));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "ffn_gate.weight", ffn), layer.gate));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "ffn_up.weight", ffn), layer.up));
+  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(prefix + "ffn_down.weight", of.split->hidden(of.rank)), layer.down));
   layer.activation = config.activation;
   layer.eps = config.rms_eps;
   layers.emplace_back(layer);
@@ -82,14 +89,22 @@ absl::Status AddMlp(const ModelConfig& config, int index, Weights& weights, std:
 }  // namespace
 
 struct Decoder::Impl {
-  Impl(const ModelFile& file, const kernels::Backend& backend, const std::string& packed_folder)
-      : config(file.config()), kv_dtype(backend.kv_dtype()), weights(&file, &backend, packed_folder) {}
+  Impl(const ModelFile& file, const kernels::Backend& backend, const std::string& packed_folder, TensorSplit parts,
+       const DecoderRank& me)
+      : config(file.config()),
+        kv_dtype(backend.kv_dtype()),
+        split(std::move(parts)),
+        rank(me),
+        weights(&file, &backend, packed_folder,
+                me.ranks > 1 ? absl::StrCat(".rank", me.rank, "of", me.ranks) : std::string()) {}
 
   absl::Status Build(int max_context);
   absl::Status Allocate(const kernels::Backend& backend, const DecoderLimits& limits);
 
   ModelConfig config;
   kernels::KvDType kv_dtype;
+  const TensorSplit split;
+  const DecoderRank rank;
   Weights weights;
   const Weight* embedding = nullptr;
   std::vector<Layer> layers;
@@ -103,42 +118,54 @@ absl::Status Decoder::Impl::Build(int max_context) {
   const Weight* rope = nullptr;
   SLUICE_RETURN_IF_ERROR(Assign(RopeWeight(config, max_context, weights), rope));
   SLUICE_RETURN_IF_ERROR(Assign(weights.Table("token_embd.weight"), embedding));
+  const RankOfSplit of{&split, rank.rank};
   for (int i = 0; i < config.num_layers; ++i) {
-    SLUICE_RETURN_IF_ERROR(AddAttention(config, i, rope, weights, layers));
-    SLUICE_RETURN_IF_ERROR(AddMlp(config, i, weights, layers));
+    SLUICE_RETURN_IF_ERROR(AddAttention(config, i, of, rope, weights, layers));
+    SLUICE_RETURN_IF_ERROR(AddMlp(config, i, of, weights, layers));
   }
   SLUICE_RETURN_IF_ERROR(Assign(weights.Table("output_norm.weight"), output_norm));
   const bool tied = !weights.Has("output.weight");
-  SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(tied ? "token_embd.weight" : "output.weight"), head));
+  const Part vocab = split.vocab(rank.rank);
+  if (vocab.size() > 0) {
+    SLUICE_RETURN_IF_ERROR(Assign(weights.Linear(tied ? "token_embd.weight" : "output.weight", vocab), head));
+  }
   return absl::OkStatus();
 }
 
 absl::Status Decoder::Impl::Allocate(const kernels::Backend& backend, const DecoderLimits& limits) {
-  const int q_width = config.num_heads * config.head_dim, kv_width = config.num_kv_heads * config.head_dim;
+  const int attention_width = config.num_heads * config.head_dim;
+  const int q_width = int(split.heads(rank.rank).size()) * config.head_dim;
+  const int kv_width = int(split.kv_heads(rank.rank).size()) * config.head_dim;
   kernels::ContextLimits c;
   c.max_rows = limits.max_step_tokens;
   c.max_seqs = limits.max_step_seqs;
   c.max_logits = limits.max_step_logits;
   c.max_ffn = config.ffn;
-  c.max_hidden = std::max(config.hidden, q_width);
+  c.max_hidden = std::max(config.hidden, attention_width);
+  c.collective = rank.collective;
+  c.first_kv_head = int(split.kv_heads(rank.rank).begin);
+  c.num_kv_heads = int(split.kv_heads(rank.rank).size());
   SLUICE_RETURN_IF_ERROR(Assign(backend.NewContext(c), context));
   SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(config.hidden), rows.x));
   SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(q_width), rows.q));
   SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(kv_width), rows.k));
   SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(kv_width), rows.v));
-  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(q_width), rows.attn));
+  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(attention_width), rows.attn));
+  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(config.ffn), rows.h));
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(const ModelFile& file, const kernels::Backend& backend,
-                                                         const DecoderLimits& limits,
-                                                         const std::string& packed_folder) {
+                                                         const DecoderLimits& limits, const std::string& packed_folder,
+                                                         const DecoderRank& rank) {
   if (limits.max_context < 1 || limits.max_step_tokens < 1 || limits.max_step_seqs < 1) {
     return absl::InvalidArgumentError(absl::StrCat("decoder limits must be positive: max_context ", limits.max_context,
                                                    ", max_step_tokens ", limits.max_step_tokens, ", max_step_seqs ",
                                                    limits.max_step_seqs));
   }
-  auto impl = std::make_unique<Impl>(file, backend, packed_folder);
+  auto split = TensorSplit::Of(file.config(), rank.ranks);
+  if (!split.ok()) return split.status();
+  auto impl = std::make_unique<Impl>(file, backend, packed_folder, *std::move(split), rank);
   SLUICE_RETURN_IF_ERROR(impl->Build(limits.max_context));
   impl->weights.Finish();
   SLUICE_RETURN_IF_ERROR(impl->Allocate(backend, limits));
@@ -173,8 +200,12 @@ absl::Status Decoder::Forward(const kernels::StepBatch& batch, kernels::KvPool& 
                   .norm = impl_->output_norm,
                   .eps = impl_->config.rms_eps,
                   .head = impl_->head,
+                  .first = impl_->split.vocab(impl_->rank.rank).begin,
+                  .vocab = impl_->config.vocab,
                   .logits = logits,
                   .maxima = maxima});
+    context.GatherLogits(
+        {.logits = logits, .maxima = maxima, .vocab = impl_->config.vocab, .borders = impl_->split.vocab_borders()});
   }
   return context.Finish();
 }

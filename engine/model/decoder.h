@@ -20,20 +20,29 @@ struct DecoderLimits {
   int max_context = 0;  // positions that the RoPE table covers
 };
 
+// The part that one rank of an instance computes; see parallel/tensor_split.h.
+struct DecoderRank {
+  int rank = 0;
+  int ranks = 1;
+  kernels::Collective* collective = nullptr;  // outlives the decoder; null for one rank
+};
+
 class Decoder {
  public:
-  // Packs all weights, kept in `packed_folder` if one is named (weights.h). `file` and `backend` must outlive the
-  // decoder (weights may be read in place).
+  // Packs all weights of its part, kept in `packed_folder` if one is named (weights.h). `file` and `backend` must
+  // outlive the decoder (weights may be read in place).
   static absl::StatusOr<std::unique_ptr<Decoder>> Create(const ModelFile& file, const kernels::Backend& backend,
                                                          const DecoderLimits& limits,
-                                                         const std::string& packed_folder = "");
+                                                         const std::string& packed_folder = "",
+                                                         const DecoderRank& rank = {});
   ~Decoder();
 
-  // The layout of the KV pool that Forward expects.
+  // The layout of the KV pool that Forward expects: of all ranks, which share one pool, or each use their heads of one.
   kernels::KvLayout kv_layout(int block_size) const;
   int vocab() const;
 
-  // One step. logits is [batch.logit_rows.size()][vocab], host memory; maxima as in kernels::HeadParams.
+  // One step, of all ranks at once with the same batch. Logits are complete on rank 0 only. logits is
+  // [batch.logit_rows.size()][vocab], host memory; maxima as in kernels::HeadParams.
   absl::Status Forward(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits, float* maxima = nullptr);
 
  private:

@@ -25,16 +25,28 @@ void AttentionLayer::Issue(kernels::Context& context, StepRows& rows, kernels::K
                   .layer = kv_layer});
   context.Attention({.q = rows.q.get(),
                      .out = rows.attn.get(),
+                     .first_head = int(of.split->heads(of.rank).begin),
                      .kv = &kv,
                      .layer = kv_layer,
                      .num_heads = num_heads,
                      .scale = scale});
-  context.Output({.attn = rows.attn.get(), .wo = wo, .x = rows.x.get()});
+  context.Gather({.rows = rows.attn.get(), .borders = of.split->attention_borders()});
+  context.Project({.in = rows.attn.get(), .w = wo, .x = rows.x.get(), .column = of.split->hidden(of.rank).begin});
+  context.Gather({.rows = rows.x.get(), .borders = of.split->hidden_borders()});
 }
 
 void MlpLayer::Issue(kernels::Context& context, StepRows& rows, kernels::KvPool&) const {
-  context.Mlp(
-      {.x = rows.x.get(), .norm = norm, .eps = eps, .gate = gate, .up = up, .down = down, .activation = activation});
+  context.GateUp({.x = rows.x.get(),
+                  .norm = norm,
+                  .eps = eps,
+                  .gate = gate,
+                  .up = up,
+                  .activation = activation,
+                  .h = rows.h.get(),
+                  .column = of.split->ffn(of.rank).begin});
+  context.Gather({.rows = rows.h.get(), .borders = of.split->ffn_borders()});
+  context.Project({.in = rows.h.get(), .w = down, .x = rows.x.get(), .column = of.split->hidden(of.rank).begin});
+  context.Gather({.rows = rows.x.get(), .borders = of.split->hidden_borders()});
 }
 
 }  // namespace sluice::engine

@@ -6,6 +6,7 @@
 #include <memory>
 #include <variant>
 
+#include "engine/parallel/tensor_split.h"
 #include "kernels/backend.h"
 
 namespace sluice::engine {
@@ -13,10 +14,17 @@ namespace sluice::engine {
 // The rows of the step in flight; x is the residual stream, the others are scratch between the phases of a layer.
 struct StepRows {
   std::unique_ptr<kernels::Activation> x;     // [rows][hidden]
-  std::unique_ptr<kernels::Activation> q;     // [rows][heads * head_dim]
-  std::unique_ptr<kernels::Activation> k;     // [rows][kv_heads * head_dim]
-  std::unique_ptr<kernels::Activation> v;     // [rows][kv_heads * head_dim]
+  std::unique_ptr<kernels::Activation> q;     // [rows][this rank's heads * head_dim]
+  std::unique_ptr<kernels::Activation> k;     // [rows][this rank's kv_heads * head_dim]
+  std::unique_ptr<kernels::Activation> v;     // [rows][this rank's kv_heads * head_dim]
   std::unique_ptr<kernels::Activation> attn;  // [rows][heads * head_dim]
+  std::unique_ptr<kernels::Activation> h;     // [rows][ffn]
+};
+
+// This rank of an instance, and how the model is cut among all of them. `split` outlives the layers.
+struct RankOfSplit {
+  const TensorSplit* split = nullptr;
+  int rank = 0;
 };
 
 // x += Wo attention(rope(q), rope(k), v), grouped-query, over all earlier tokens.
@@ -26,10 +34,11 @@ struct AttentionLayer {
   const kernels::Weight* rope = nullptr;
   kernels::RopeStyle rope_style = kernels::RopeStyle::kInterleaved;
   int rotary_dim = 0;
-  int num_heads = 0;
+  int num_heads = 0;  // of this rank
   float scale = 0.0f;
   float eps = 0.0f;
   int kv_layer = 0;  // in the pool
+  RankOfSplit of;
 
   void Issue(kernels::Context& context, StepRows& rows, kernels::KvPool& kv) const;
 };
@@ -39,6 +48,7 @@ struct MlpLayer {
   const kernels::Weight *norm = nullptr, *gate = nullptr, *up = nullptr, *down = nullptr;
   kernels::MlpActivation activation = kernels::MlpActivation::kSilu;
   float eps = 0.0f;
+  RankOfSplit of;
 
   void Issue(kernels::Context& context, StepRows& rows, kernels::KvPool& kv) const;
 };

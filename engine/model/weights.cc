@@ -7,12 +7,13 @@
 
 namespace sluice::engine {
 
-Weights::Weights(const ModelFile* file, const kernels::Backend* backend, const std::string& packed_folder)
+Weights::Weights(const ModelFile* file, const kernels::Backend* backend, const std::string& packed_folder,
+                 const std::string& share)
     : file_(file), backend_(backend) {
   if (packed_folder.empty() || backend->PackedBytes({.rows = 1, .cols = 1}) == 0) return;
-  // The numerics id names the rounding and the layout of what is packed.
+  // The packing id names the rounding and the layout of what is packed.
   auto packed = PackedFile::Open(
-      packed_folder, absl::StrCat(file->ContentHash().substr(0, 32), ".", std::string(backend->numerics_id())));
+      packed_folder, absl::StrCat(file->ContentHash().substr(0, 32), ".", std::string(backend->packing_id()), share));
   if (packed.ok()) {
     packed_file_ = *std::move(packed);
   } else {
@@ -50,9 +51,28 @@ absl::StatusOr<const kernels::Weight*> Weights::Linear(const std::string& name) 
   return Find(name, Use::kLinear);
 }
 
-absl::StatusOr<const kernels::Weight*> Weights::OptionalTable(const std::string& name) {
-  if (!Has(name)) return nullptr;
-  return Find(name, Use::kTable);
+absl::StatusOr<const kernels::Weight*> Weights::Linear(const std::string& name, const Part& rows) {
+  if (const auto it = packed_.find({name, Use::kLinear}); it != packed_.end()) return it->second.get();
+  const kernels::HostTensor* whole = file_->Find(name);
+  if (whole == nullptr) return absl::NotFoundError(absl::StrCat("the model has no tensor ", name));
+  kernels::HostTensor part = *whole;
+  part.data = static_cast<const std::byte*>(whole->data) + size_t(rows.begin) * RowBytes(whole->type, whole->cols);
+  part.rows = rows.size();
+  return Pack(name, Use::kLinear, part);
+}
+
+absl::StatusOr<const kernels::Weight*> Weights::OptionalTable(const std::string& name, const Part& elements) {
+  const kernels::HostTensor* whole = file_->Find(name);
+  if (whole == nullptr) return nullptr;
+  if (Info(whole->type).block_elements != 1) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", name, " is a vector of type ",
+                                                   std::string(Info(whole->type).name),
+                                                   ", which is none of plain numbers"));
+  }
+  kernels::HostTensor part = *whole;
+  part.data = static_cast<const std::byte*>(whole->data) + RowBytes(whole->type, elements.begin);
+  part.cols = elements.size();
+  return Pack(name, Use::kTable, part);
 }
 
 absl::StatusOr<const kernels::Weight*> Weights::Find(const std::string& name, Use use) {

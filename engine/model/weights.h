@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "engine/files/model_file.h"
 #include "engine/files/packed_file.h"
+#include "engine/parallel/tensor_split.h"
 #include "kernels/backend.h"
 
 namespace sluice::engine {
@@ -20,16 +21,18 @@ class Weights {
  public:
   // `file` and `backend` must outlive the weights, which may be read in place. Where `packed_folder` is not empty, what
   // the backend copies is kept there for later starts and other processes (files/packed_file.h); without room or leave
-  // to write it is packed into memory of our own, with a warning.
-  Weights(const ModelFile* file, const kernels::Backend* backend, const std::string& packed_folder);
+  // to write it is packed into memory of our own, with a warning. `share` names a rank's part of a model, for the file.
+  Weights(const ModelFile* file, const kernels::Backend* backend, const std::string& packed_folder,
+          const std::string& share);
   ~Weights();
 
   // A tensor packed as the backend wants it for its use (kernels/backend.h); one may have both. NOT_FOUND naming it.
   absl::StatusOr<const kernels::Weight*> Table(const std::string& name);
   absl::StatusOr<const kernels::Weight*> Linear(const std::string& name);
 
-  // Null when the file has none of that name.
-  absl::StatusOr<const kernels::Weight*> OptionalTable(const std::string& name);
+  // Rows of a matrix; elements of a vector, null when the file has none of that name. One part of each name.
+  absl::StatusOr<const kernels::Weight*> Linear(const std::string& name, const Part& rows);
+  absl::StatusOr<const kernels::Weight*> OptionalTable(const std::string& name, const Part& elements);
 
   // All that will be asked for was: what was packed becomes visible to others.
   void Finish();

@@ -8,13 +8,19 @@
 namespace sluice::engine {
 
 Executor::Executor(Decoder* decoder, kernels::KvPool* kv, int max_logits, DraftRule rule,
-                   std::function<double()> seconds)
+                   std::function<double()> seconds, kernels::Collective* collective)
     : decoder_(decoder),
       kv_(kv),
       rule_(rule),
       seconds_(std::move(seconds)),
       logits_(size_t(max_logits) * size_t(decoder->vocab())),
-      maxima_(size_t(max_logits) * size_t(kernels::NumLogitBlocks(decoder->vocab()))) {}
+      maxima_(size_t(max_logits) * size_t(kernels::NumLogitBlocks(decoder->vocab()))) {
+  if (collective != nullptr) others_.emplace(collective);
+}
+
+Executor::~Executor() {
+  if (others_) (void)others_->SendStop();  // fails where one is lost: then they stop for that
+}
 
 absl::Status Executor::Execute(StepWork& step) {
   for (const BlockCopy& copy : step.plan.copies) kv_->CopyBlock(copy.from, copy.to);
@@ -23,6 +29,9 @@ absl::Status Executor::Execute(StepWork& step) {
   }
   const size_t vocab = size_t(decoder_->vocab()), blocks = size_t(kernels::NumLogitBlocks(decoder_->vocab()));
   CHECK_LE(step.inputs.logit_rows.size() * vocab, logits_.size());
+  if (others_) {
+    if (absl::Status sent = others_->Send(step.inputs); !sent.ok()) return sent;
+  }
   if (absl::Status status = decoder_->Forward(step.inputs.batch(), *kv_, logits_.data(), maxima_.data());
       !status.ok()) {
     return status;

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/model/decoder.h"
+#include "engine/parallel/step_broadcast.h"
 #include "engine/runner/sample_rows.h"
 #include "engine/runner/step.h"
 #include "kernels/backend.h"
@@ -16,8 +18,10 @@ namespace sluice::engine {
 class Executor {
  public:
   // `decoder` and `kv` must outlive the executor. max_logits: rows of logits of a step. `seconds` is a clock, for the
-  // statistics alone; it may be empty.
-  Executor(Decoder* decoder, kernels::KvPool* kv, int max_logits, DraftRule rule, std::function<double()> seconds);
+  // statistics alone; it may be empty. `collective` reaches the other ranks, which follow; null: there are none.
+  Executor(Decoder* decoder, kernels::KvPool* kv, int max_logits, DraftRule rule, std::function<double()> seconds,
+           kernels::Collective* collective);
+  ~Executor();  // the other ranks stop
 
   // Fills in step.results. After an error the device is unusable.
   absl::Status Execute(StepWork& step);
@@ -27,6 +31,7 @@ class Executor {
   kernels::KvPool* const kv_;
   const DraftRule rule_;
   const std::function<double()> seconds_;
+  std::optional<StepBroadcast> others_;
   std::vector<float> logits_;  // [max_logits][vocab]
   std::vector<float> maxima_;  // [max_logits][kernels::NumLogitBlocks(vocab)]
 };

@@ -84,8 +84,10 @@ class BrokenContext final : public Context {
     good.kv = static_cast<const BrokenPool*>(p.kv)->good();
     good_->Attention(good);
   }
-  void Output(const OutputParams& p) override { good_->Output(p); }
-  void Mlp(const MlpParams& p) override { good_->Mlp(p); }
+  void Project(const ProjectParams& p) override { good_->Project(p); }
+  void GateUp(const GateUpParams& p) override { good_->GateUp(p); }
+  void Gather(const GatherParams& p) override { good_->Gather(p); }
+  void GatherLogits(const GatherLogitsParams& p) override { good_->GatherLogits(p); }
   void Head(const HeadParams& p) override {
     good_->Head(p);
     logits_ = p.logits;
@@ -174,9 +176,11 @@ class BrokenBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor, PackedMemory memory) const override {
     return good_->PackLinear(tensor, memory);
   }
+  std::string_view packing_id() const override { return good_->packing_id(); }
   size_t PackedBytes(const HostTensor& tensor) const override { return good_->PackedBytes(tensor); }
-  absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks) const override {
-    auto made = good_->NewKvPool(layout, num_blocks);
+  absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks,
+                                                    std::byte* memory) const override {
+    auto made = good_->NewKvPool(layout, num_blocks, memory);
     if (!made.ok()) return made.status();
     return std::make_unique<BrokenPool>(*std::move(made), fault_);
   }

@@ -194,6 +194,7 @@ TinyModel::TinyModel(const Backend& backend, const TinyWeights& weights, std::ve
   k_ = Take(context_->NewActivation(s.kv_dim()));
   v_ = Take(context_->NewActivation(s.kv_dim()));
   attn_ = Take(context_->NewActivation(s.q_dim()));
+  h_ = Take(context_->NewActivation(s.ffn));
 }
 
 void TinyModel::RunLayers() {
@@ -227,14 +228,15 @@ void TinyModel::RunLayers() {
                  .layer = i,
                  .num_heads = s.heads,
                  .scale = 1.0f / std::sqrt(float(s.head_dim))});
-    c.Output({.attn = attn_.get(), .wo = l.wo.get(), .x = x_.get()});
-    c.Mlp({.x = x_.get(),
-           .norm = l.norm2.get(),
-           .eps = w_.eps,
-           .gate = l.gate.get(),
-           .up = l.up.get(),
-           .down = l.down.get(),
-           .activation = s.activation});
+    c.Project({.in = attn_.get(), .w = l.wo.get(), .x = x_.get()});
+    c.GateUp({.x = x_.get(),
+              .norm = l.norm2.get(),
+              .eps = w_.eps,
+              .gate = l.gate.get(),
+              .up = l.up.get(),
+              .activation = s.activation,
+              .h = h_.get()});
+    c.Project({.in = h_.get(), .w = l.down.get(), .x = x_.get()});
   }
 }
 

@@ -122,7 +122,7 @@ class TinyModel {
   std::unique_ptr<Weight> embedding_, head_, final_norm_, rope_;
   std::unique_ptr<KvPool> kv_;
   std::unique_ptr<Context> context_;
-  std::unique_ptr<Activation> x_, q_, k_, v_, attn_;
+  std::unique_ptr<Activation> x_, q_, k_, v_, attn_, h_;
 };
 
 }  // namespace sluice::kernels::conformance

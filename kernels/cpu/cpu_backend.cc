@@ -31,9 +31,11 @@ class F32Backend final : public Backend {
   absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor, PackedMemory) const override {
     return cpu::CpuWeight::Pack(tensor);
   }
+  std::string_view packing_id() const override { return numerics_id(); }
   size_t PackedBytes(const HostTensor&) const override { return 0; }
-  absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks) const override {
-    return cpu::CpuKvPool::Create(layout, num_blocks, KvDType::kF32);
+  absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks,
+                                                    std::byte* memory) const override {
+    return cpu::CpuKvPool::Create(layout, num_blocks, KvDType::kF32, memory);
   }
   absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const override {
     return cpu::CpuContext::Create(limits, kernels_, threads_);

@@ -35,6 +35,9 @@ struct CpuOptions {
 };
 
 // INVALID_ARGUMENT for a KV type that the mode does not have: f32 in f32; bf16 and int8 in the others.
+// Bytes that a KV pool takes.
+size_t CpuKvPoolBytes(const KvLayout& layout, int num_blocks);
+
 // FAILED_PRECONDITION with one clear line when the CPU lacks AVX2, FMA or F16C, or the asked ISA.
 absl::StatusOr<std::unique_ptr<Backend>> NewCpuBackend(const CpuOptions& options);
 

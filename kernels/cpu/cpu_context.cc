@@ -30,7 +30,11 @@ int64_t ScratchFloats(int64_t cols, int64_t head_dim) {
 }  // namespace
 
 CpuContext::CpuContext(const ContextLimits& limits, const KernelTable& kernels, int threads)
-    : limits_(limits), kernels_(kernels), pool_(threads), scratch_(threads, ScratchFloats) {}
+    : limits_(limits),
+      kernels_(kernels),
+      pool_(threads),
+      scratch_(threads, ScratchFloats),
+      gathering_(limits.collective) {}
 
 absl::StatusOr<std::unique_ptr<CpuContext>> CpuContext::Create(const ContextLimits& limits, const KernelTable& kernels,
                                                                int threads) {
@@ -44,7 +48,6 @@ absl::StatusOr<std::unique_ptr<CpuContext>> CpuContext::Create(const ContextLimi
     return made.status();
   };
   if (auto s = make(limits.max_hidden, context->normed_); !s.ok()) return s;
-  if (auto s = make(limits.max_ffn, context->gate_); !s.ok()) return s;
   if (auto s = make(limits.max_ffn, context->up_); !s.ok()) return s;
   if (auto s = context->scratch_.Hold(std::max(limits.max_hidden, limits.max_ffn), 128); !s.ok()) return s;
   return context;
@@ -58,7 +61,7 @@ absl::StatusOr<std::unique_ptr<Activation>> CpuContext::NewActivation(int cols) 
 
 void CpuContext::BeginStep(const StepBatch& batch, const KvLayout& layout) {
   CHECK_LE(batch.rows(), limits_.max_rows);
-  plan_.Begin(batch, layout);
+  plan_.Begin(batch, layout, limits_.first_kv_head, limits_.num_kv_heads);
   // Grows in the first step of a layout with very wide heads only.
   const absl::Status grown = scratch_.Hold(0, layout.head_dim);
   CHECK(grown.ok()) << grown;
@@ -128,7 +131,7 @@ void CpuContext::NormQkv(const NormQkvParams& p) {
 void CpuContext::RopeKv(const RopeKvParams& p) {
   const KvLayout& layout = plan_.layout();
   CHECK(p.kv->layout() == layout);
-  const int dim = layout.head_dim, heads = p.q->cols() / dim, kv_heads = layout.num_kv_heads;
+  const int dim = layout.head_dim, heads = p.q->cols() / dim, kv_heads = plan_.num_kv_heads();
   CHECK_EQ(p.k->cols(), kv_heads * dim);
   CHECK(p.rotary_dim <= dim && p.rotary_dim == p.rope->cols());
   const bool half_split = p.style == RopeStyle::kHalfSplit;
@@ -143,8 +146,10 @@ void CpuContext::RopeKv(const RopeKvParams& p) {
       const float* v = Of(p.v)->row(row);
       const int block = plan_.block(row), slot = plan_.slot(row);
       for (int h = 0; h < kv_heads; ++h) {
-        std::memcpy(base + layout.offset(block, 0, h, slot), k + h * dim, size_t(dim) * sizeof(float));
-        std::memcpy(base + layout.offset(block, 1, h, slot), v + h * dim, size_t(dim) * sizeof(float));
+        std::memcpy(base + layout.offset(block, 0, plan_.first_kv_head() + h, slot), k + h * dim,
+                    size_t(dim) * sizeof(float));
+        std::memcpy(base + layout.offset(block, 1, plan_.first_kv_head() + h, slot), v + h * dim,
+                    size_t(dim) * sizeof(float));
       }
     }
   });
@@ -160,9 +165,10 @@ void CpuContext::Attention(const AttentionParams& p) {
   pool_.Run([&](int thread) {
     for (const AttentionItem& item : plan_.share(thread)) {
       const int64_t column = int64_t(item.first_head) * layout.head_dim;
+      const int64_t out_column = column + int64_t(p.first_head) * layout.head_dim;
       kernels_.attention({.q = q->row(item.first_row) + column,
                           .ldq = q->ld(),
-                          .out = out->row(item.first_row) + column,
+                          .out = out->row(item.first_row) + out_column,
                           .ldo = out->ld(),
                           .tokens = item.tokens,
                           .heads = item.heads,
@@ -179,17 +185,18 @@ void CpuContext::Attention(const AttentionParams& p) {
   });
 }
 
-void CpuContext::Output(const OutputParams& p) {
-  Matmul({Of(p.wo), nullptr, Of(p.x)->row(0), Of(p.x)->ld()}, Of(p.attn)->row(0), Of(p.attn)->ld(), rows(), true);
+void CpuContext::Project(const ProjectParams& p) {
+  const CpuActivation* x = Of(p.x);
+  Matmul({Of(p.w), nullptr, x->row(0) + p.column, x->ld()}, Of(p.in)->row(0), Of(p.in)->ld(), rows(), true);
 }
 
-void CpuContext::Mlp(const MlpParams& p) {
+void CpuContext::GateUp(const GateUpParams& p) {
   Normalize(
       rows(), [](int64_t i) { return i; }, p.x, p.norm, p.eps);
   const int64_t ffn = p.gate->rows();
-  gate_.Use(rows(), ffn);
+  const CpuActivation* h = Of(p.h);
   up_.Use(rows(), ffn);
-  const Product gate{Of(p.gate), nullptr, gate_.row(0), gate_.ld()};
+  const Product gate{Of(p.gate), nullptr, h->row(0) + p.column, h->ld()};
   const Product up{Of(p.up), nullptr, up_.row(0), up_.ld()};
   const auto join = p.activation == MlpActivation::kSilu ? kernels_.silu_mul : kernels_.gelu_tanh_mul;
   pool_.RunRanges(ffn, kTileColumns, [&](int64_t begin, int64_t end, int thread) {
@@ -199,23 +206,33 @@ void CpuContext::Mlp(const MlpParams& p) {
       const int64_t last = std::min(n + kMlpColumns, end);
       kernels_.matmul(gate_args, n, last);
       kernels_.matmul(up_args, n, last);
-      for (int row = 0; row < rows(); ++row) join(gate_.row(row) + n, up_.row(row) + n, last - n);
+      for (int row = 0; row < rows(); ++row) join(h->row(row) + p.column + n, up_.row(row) + n, last - n);
     }
   });
-  Matmul({Of(p.down), nullptr, Of(p.x)->row(0), Of(p.x)->ld()}, gate_.row(0), gate_.ld(), rows(), true);
+}
+
+void CpuContext::Gather(const GatherParams& p) {
+  gathering_.Rows(*Of(p.rows), rows(), p.borders);
+}
+
+void CpuContext::GatherLogits(const GatherLogitsParams& p) {
+  gathering_.Logits(p, int64_t(plan_.batch().logit_rows.size()));
 }
 
 void CpuContext::Head(const HeadParams& p) {
+  if (p.head == nullptr) return;
   const auto& wanted = plan_.batch().logit_rows;
   const int count = int(wanted.size());
   Normalize(
       count, [&](int64_t i) { return wanted[size_t(i)]; }, p.x, p.norm, p.eps);
-  const int64_t vocab = p.head->rows();
-  Matmul({Of(p.head), nullptr, p.logits, vocab}, normed_.row(0), normed_.ld(), count, false);
+  const int64_t vocab = p.vocab > 0 ? p.vocab : p.head->rows();
+  float* logits = p.logits + p.first;
+  Matmul({Of(p.head), nullptr, logits, vocab}, normed_.row(0), normed_.ld(), count, false);
   if (p.maxima == nullptr) return;
   pool_.RunRanges(count, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      kernels_.block_maxima(p.logits + i * vocab, vocab, p.maxima + i * NumLogitBlocks(vocab));
+      kernels_.block_maxima(logits + i * vocab, p.head->rows(),
+                            p.maxima + i * NumLogitBlocks(vocab) + p.first / kLogitBlock);
     }
   });
 }

@@ -6,6 +6,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_storage.h"
+#include "kernels/cpu/gathering.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/step_plan.h"
 #include "kernels/cpu/thread_pool.h"
@@ -24,10 +25,12 @@ class CpuContext final : public Context {
   void NormQkv(const NormQkvParams& p) override;
   void RopeKv(const RopeKvParams& p) override;
   void Attention(const AttentionParams& p) override;
-  void Output(const OutputParams& p) override;
-  void Mlp(const MlpParams& p) override;
+  void Project(const ProjectParams& p) override;
+  void GateUp(const GateUpParams& p) override;
   void Head(const HeadParams& p) override;
-  absl::Status Finish() override { return absl::OkStatus(); }
+  void Gather(const GatherParams& p) override;
+  void GatherLogits(const GatherLogitsParams& p) override;
+  absl::Status Finish() override { return gathering_.Finish(); }
 
   bool BeginCapture(int) override { return false; }
   void EndCapture() override {}
@@ -59,8 +62,8 @@ class CpuContext final : public Context {
   StepPlan plan_;
   ThreadScratch scratch_;
   ScratchRows normed_;  // [max_rows][max_hidden]
-  ScratchRows gate_;    // [max_rows][max_ffn]
   ScratchRows up_;      // [max_rows][max_ffn]
+  Gathering gathering_;
 };
 
 }  // namespace sluice::kernels::cpu

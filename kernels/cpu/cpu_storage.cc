@@ -66,27 +66,40 @@ void ScratchRows::Use(int64_t rows, int64_t cols) {
   for (int64_t i = 0; i < rows; ++i) std::fill(row(i) + cols, row(i) + ld(), 0.0f);
 }
 
-absl::StatusOr<std::unique_ptr<CpuKvPool>> CpuKvPool::Create(const KvLayout& l, int num_blocks, KvDType stored) {
+namespace {
+
+constexpr size_t kLine = 64;
+
+size_t LayerStride(const KvLayout& l, int num_blocks) {
+  return (size_t(num_blocks) * l.block_bytes() + kLine - 1) / kLine * kLine;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CpuKvPool>> CpuKvPool::Create(const KvLayout& l, int num_blocks, KvDType stored,
+                                                             std::byte* given) {
   if (l.dtype != stored) return absl::InvalidArgumentError("the layout's KV type is not the one of this mode");
   if (l.num_layers <= 0 || l.num_kv_heads <= 0 || l.head_dim <= 0 || l.block_size <= 0 || num_blocks <= 0) {
     return absl::InvalidArgumentError(absl::StrCat("KV pool of ", l.num_layers, " layers, ", l.num_kv_heads,
                                                    " heads of ", l.head_dim, ", ", num_blocks, " blocks of ",
                                                    l.block_size, " tokens: all must be positive"));
   }
+  if (given != nullptr) return std::unique_ptr<CpuKvPool>(new CpuKvPool(l, num_blocks, given, {}));
   // In floating point, as an absurd request may overflow 64 bits.
   const double asked = double(l.num_layers) * num_blocks * double(l.block_bytes());
   std::optional<HostMemory> memory;
-  constexpr size_t kLine = 64;
-  const size_t layer_stride = (size_t(num_blocks) * l.block_bytes() + kLine - 1) / kLine * kLine;
-  if (asked < 1e15)
-    memory = HostMemory::Map(size_t(l.num_layers) * layer_stride + kLine);  // kernels read whole vectors
+  if (asked < 1e15) memory = HostMemory::Map(CpuKvPoolBytes(l, num_blocks));
   if (!memory) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot get ", uint64_t(asked < 1e19 ? asked : 1e19),
                                                      " bytes for a KV pool of ", num_blocks,
                                                      " blocks; ask for fewer blocks"));
   }
-  return std::unique_ptr<CpuKvPool>(new CpuKvPool(l, num_blocks, layer_stride, std::move(*memory)));
+  std::byte* data = memory->data();
+  return std::unique_ptr<CpuKvPool>(new CpuKvPool(l, num_blocks, data, std::move(*memory)));
 }
+
+CpuKvPool::CpuKvPool(const KvLayout& layout, int num_blocks, std::byte* data, HostMemory own)
+    : KvPool(layout, num_blocks), layer_stride_(LayerStride(layout, num_blocks)), own_(std::move(own)), data_(data) {}
 
 void CpuKvPool::CopyBlock(int from, int to) {
   const size_t bytes = layout().block_bytes();
@@ -96,4 +109,10 @@ void CpuKvPool::CopyBlock(int from, int to) {
   }
 }
 
-}  // namespace sluice::kernels::cpu
+}  // namespace cpu
+
+size_t CpuKvPoolBytes(const KvLayout& layout, int num_blocks) {
+  return size_t(layout.num_layers) * cpu::LayerStride(layout, num_blocks) + cpu::kLine;  // kernels read whole vectors
+}
+
+}  // namespace sluice::kernels

@@ -76,19 +76,21 @@ class ScratchRows {
 class CpuKvPool final : public KvPool {
  public:
   // `stored` is what the backend's mode reads: INVALID_ARGUMENT for a layout of another type.
-  static absl::StatusOr<std::unique_ptr<CpuKvPool>> Create(const KvLayout& layout, int num_blocks, KvDType stored);
+  // `memory`, if given, is of CpuKvPoolBytes() and zero at first.
+  static absl::StatusOr<std::unique_ptr<CpuKvPool>> Create(const KvLayout& layout, int num_blocks, KvDType stored,
+                                                           std::byte* memory);
 
-  void* layer_data(int layer) override { return memory_.data() + size_t(layer) * layer_stride_; }
-  const std::byte* layer_bytes(int layer) const { return memory_.data() + size_t(layer) * layer_stride_; }
+  void* layer_data(int layer) override { return data_ + size_t(layer) * layer_stride_; }
+  const std::byte* layer_bytes(int layer) const { return data_ + size_t(layer) * layer_stride_; }
   const float* layer_floats(int layer) const { return reinterpret_cast<const float*>(layer_bytes(layer)); }
   void CopyBlock(int from, int to) override;
 
  private:
-  CpuKvPool(const KvLayout& layout, int num_blocks, size_t layer_stride, HostMemory memory)
-      : KvPool(layout, num_blocks), layer_stride_(layer_stride), memory_(std::move(memory)) {}
+  CpuKvPool(const KvLayout& layout, int num_blocks, std::byte* data, HostMemory own);
 
-  size_t layer_stride_;
-  HostMemory memory_;
+  const size_t layer_stride_;
+  const HostMemory own_;  // empty where the memory was given
+  std::byte* const data_;
 };
 
 }  // namespace sluice::kernels::cpu

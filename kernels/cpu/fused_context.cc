@@ -34,7 +34,8 @@ FusedContext::FusedContext(const ContextLimits& limits, const Products& products
       products_(products),
       pool_(threads),
       scratch_(threads, ScratchFloats),
-      own_rows_(size_t(threads)) {}
+      own_rows_(size_t(threads)),
+      gathering_(limits.collective) {}
 
 absl::StatusOr<std::unique_ptr<FusedContext>> FusedContext::Create(const ContextLimits& limits,
                                                                    const Products& products,
@@ -43,9 +44,6 @@ absl::StatusOr<std::unique_ptr<FusedContext>> FusedContext::Create(const Context
     return absl::InvalidArgumentError("a context needs max_rows, max_hidden and max_ffn of at least 1");
   }
   std::unique_ptr<FusedContext> context(new FusedContext(limits, products, kernels, threads));
-  auto hidden = ScratchRows::Create(limits.max_rows, limits.max_ffn);
-  if (!hidden.ok()) return hidden.status();
-  context->hidden_ = *std::move(hidden);
   const int widest = std::max(limits.max_hidden, limits.max_ffn);
   if (auto s = context->HoldRows(widest); !s.ok()) return s;
   if (auto s = context->scratch_.Hold(widest, 128); !s.ok()) return s;
@@ -83,7 +81,7 @@ absl::StatusOr<std::unique_ptr<Activation>> FusedContext::NewActivation(int cols
 
 void FusedContext::BeginStep(const StepBatch& batch, const KvLayout& layout) {
   CHECK_LE(batch.rows(), limits_.max_rows);
-  plan_.Begin(batch, layout);
+  plan_.Begin(batch, layout, limits_.first_kv_head, limits_.num_kv_heads);
   // Grows in the first step of a layout with very wide heads only.
   const absl::Status grown = scratch_.Hold(0, layout.head_dim);
   CHECK(grown.ok()) << grown;
@@ -155,31 +153,34 @@ void FusedContext::Attention(const AttentionParams& p) {
   attention_->Run(p);
 }
 
-void FusedContext::Add(const Weight& w, int64_t count, FillRow fill, const CpuActivation& x) {
-  Linear(count, w, PanelsOf(w), fill, [&](const ProductRows& in, int64_t begin, int64_t end) {
-    products_.Multiply(w, in, count, {.y = x.row(0), .ld = x.ld(), .bias = nullptr, .accumulate = true}, begin, end);
+void FusedContext::Project(const ProjectParams& p) {
+  const CpuActivation* x = Of(p.x);
+  const auto fill = [&](int64_t i, float* work) { attention_->FillRow(*p.in, i, work); };
+  const ProductOutput out{.y = x->row(0) + p.column, .ld = x->ld(), .bias = nullptr, .accumulate = true};
+  Linear(rows(), *p.w, PanelsOf(*p.w), fill, [&](const ProductRows& in, int64_t begin, int64_t end) {
+    products_.Multiply(*p.w, in, rows(), out, begin, end);
   });
 }
 
-void FusedContext::Output(const OutputParams& p) {
-  const auto merged = [&](int64_t i, float* work) { attention_->FillRow(*p.attn, i, work); };
-  Add(*p.wo, rows(), merged, *Of(p.x));
-}
-
-void FusedContext::Mlp(const MlpParams& p) {
-  const CpuActivation* x = Of(p.x);
-  const int64_t ffn = p.gate->rows();
-  hidden_.Use(rows(), ffn);
+void FusedContext::GateUp(const GateUpParams& p) {
+  const CpuActivation *x = Of(p.x), *h = Of(p.h);
   const float* norm = TableOf(p.norm)->f32_row(0);
   const GateFunction f = p.activation == MlpActivation::kSilu ? GateFunction::kSilu : GateFunction::kGeluTanh;
   const auto normed = [&](int64_t i, float* work) {
     kernels_.floats.rms_norm(x->row(i), norm, p.eps, x->cols(), work);
   };
   Linear(rows(), *p.gate, PanelsOf(*p.gate), normed, [&](const ProductRows& in, int64_t begin, int64_t end) {
-    products_.GateUp(*p.gate, *p.up, in, rows(), f, hidden_.row(0), hidden_.ld(), begin, end);
+    products_.GateUp(*p.gate, *p.up, in, rows(), f, h->row(0) + p.column, h->ld(), begin, end);
   });
-  const auto copied = [&](int64_t i, float* work) { std::copy_n(hidden_.row(i), ffn, work); };
-  Add(*p.down, rows(), copied, *x);
+}
+
+void FusedContext::Gather(const GatherParams& p) {
+  attention_->Merge(*p.rows);
+  gathering_.Rows(*Of(p.rows), rows(), p.borders);
+}
+
+void FusedContext::GatherLogits(const GatherLogitsParams& p) {
+  gathering_.Logits(p, int64_t(plan_.batch().logit_rows.size()));
 }
 
 void FusedContext::Head(const HeadParams& p) {
@@ -189,19 +190,19 @@ void FusedContext::Head(const HeadParams& p) {
   const auto normed = [&](int64_t i, float* work) {
     kernels_.floats.rms_norm(x->row(wanted[size_t(i)]), norm, p.eps, x->cols(), work);
   };
-  const int64_t count = int64_t(wanted.size());
-  const int64_t vocab = p.head->rows(), blocks = NumLogitBlocks(vocab);
-  const ProductOutput out{.y = p.logits, .ld = vocab, .bias = nullptr, .accumulate = false};
+  if (p.head == nullptr) return;
+  const int64_t count = int64_t(wanted.size()), vocab = p.vocab > 0 ? p.vocab : p.head->rows();
+  const int64_t blocks = NumLogitBlocks(vocab);
+  const ProductOutput out{.y = p.logits + p.first, .ld = vocab, .bias = nullptr, .accumulate = false};
   // The largest of each block is looked for while its logits are in the cache.
   constexpr int64_t kPiece = 64, kBlockPanels = kLogitBlock / kPanelRows;
   const auto multiply = [&](const ProductRows& in, int64_t begin, int64_t end) {
     for (int64_t panel = begin; panel < end; panel += kPiece) {
-      const int64_t last = std::min(panel + kPiece, end), first_logit = panel * kPanelRows;
+      const int64_t last = std::min(panel + kPiece, end), from = panel * kPanelRows;
       products_.Multiply(*p.head, in, count, out, panel, last);
       for (int64_t i = 0; p.maxima != nullptr && i < count; ++i) {
-        kernels_.floats.block_maxima(p.logits + i * vocab + first_logit,
-                                     std::min(last * kPanelRows, vocab) - first_logit,
-                                     p.maxima + i * blocks + panel / kBlockPanels);
+        kernels_.floats.block_maxima(out.y + i * vocab + from, std::min(last * kPanelRows, p.head->rows()) - from,
+                                     p.maxima + i * blocks + (p.first + from) / kLogitBlock);
       }
     }
   };

@@ -1,5 +1,5 @@
-// The phases of kernels/backend.h with packed matrices (products.h) over K and V in 16 or 8 bits (paged_kv.h). The residual
-// stream and everything between products stay f32.
+// The phases of kernels/backend.h with packed matrices (products.h) over K and V in 16 or 8 bits (paged_kv.h). The
+// residual stream and everything between products stay f32.
 //
 // A phase is one or two runs of the pool: few rows are normed and brought into the form of the product by every thread
 // for itself, which costs less than a second run; many are shared out first. In a step of decode rows alone RoPE and
@@ -11,10 +11,11 @@
 
 #include "absl/functional/function_ref.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/paged_kv.h"
 #include "kernels/cpu/cpu_storage.h"
+#include "kernels/cpu/gathering.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/paged_attention.h"
+#include "kernels/cpu/paged_kv.h"
 #include "kernels/cpu/products.h"
 #include "kernels/cpu/step_plan.h"
 #include "kernels/cpu/thread_pool.h"
@@ -39,10 +40,12 @@ class FusedContext final : public Context {
   void NormQkv(const NormQkvParams& p) override;
   void RopeKv(const RopeKvParams& p) override;
   void Attention(const AttentionParams& p) override;
-  void Output(const OutputParams& p) override;
-  void Mlp(const MlpParams& p) override;
+  void Project(const ProjectParams& p) override;
+  void GateUp(const GateUpParams& p) override;
   void Head(const HeadParams& p) override;
-  absl::Status Finish() override { return absl::OkStatus(); }
+  void Gather(const GatherParams& p) override;
+  void GatherLogits(const GatherLogitsParams& p) override;
+  absl::Status Finish() override { return gathering_.Finish(); }
 
   bool BeginCapture(int) override { return false; }
   void EndCapture() override {}
@@ -62,8 +65,6 @@ class FusedContext final : public Context {
 
   // Multiplies `count` rows by `w` and those beside it, of `panels` panels in all; threads share them out by `grain`.
   void Linear(int64_t count, const Weight& w, int64_t panels, FillRow fill, Multiply multiply, int64_t grain = 1);
-  // x += the product of `count` rows.
-  void Add(const Weight& w, int64_t count, FillRow fill, const CpuActivation& x);
 
   const ContextLimits limits_;
   const FusedKernels kernels_;
@@ -74,8 +75,8 @@ class FusedContext final : public Context {
   int64_t row_cols_ = 0;                                // that the rows of products have room for
   std::unique_ptr<ProductRows> shared_rows_;            // [max_rows]
   std::vector<std::unique_ptr<ProductRows>> own_rows_;  // [threads][kOwnRows]
-  ScratchRows hidden_;                                  // [max_rows][max_ffn]
   std::unique_ptr<PagedAttention> attention_;
+  Gathering gathering_;
 };
 
 }  // namespace sluice::kernels::cpu

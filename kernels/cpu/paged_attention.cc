@@ -64,11 +64,13 @@ void PagedAttention::PlaceQueries(const RopeKvParams& p, int row, int heads, flo
   RotateHeads(q, heads);
 }
 
+// KV heads [first, first + count) of the pool.
 void PagedAttention::StoreKeys(const RopeKvParams& p, int row, int first_kv_head, int kv_heads) const {
   const KvLayout& layout = parts_.plan.layout();
   const int dim = layout.head_dim;
-  float* k = Of(p.k)->row(row) + first_kv_head * dim;
-  const float* v = Of(p.v)->row(row) + first_kv_head * dim;
+  const int column = (first_kv_head - parts_.plan.first_kv_head()) * dim;
+  float* k = Of(p.k)->row(row) + column;
+  const float* v = Of(p.v)->row(row) + column;
   parts_.floats.rope(k, kv_heads, dim, p.rotary_dim, p.style == RopeStyle::kHalfSplit, CosSin(p, row));
   RotateHeads(k, kv_heads);
   std::byte* base = static_cast<std::byte*>(p.kv->layer_data(p.layer));
@@ -82,21 +84,21 @@ void PagedAttention::RopeKv(const RopeKvParams& p) {
   const StepPlan& plan = parts_.plan;
   const KvLayout& layout = plan.layout();
   CHECK(p.kv->layout() == layout);
-  CHECK_EQ(p.k->cols(), layout.num_kv_heads * layout.head_dim);
+  CHECK_EQ(p.k->cols(), plan.num_kv_heads() * layout.head_dim);
   CHECK(p.rotary_dim <= layout.head_dim && p.rotary_dim == p.rope->cols());
   Prepare(layout);
   const int heads = p.q->cols() / layout.head_dim;
   const int rows = plan.batch().rows();
   // With one row a sequence, its own K and V are all that is written of it, and they are the last that the last part
   // of its item reads.
-  if (rows == plan.batch().seqs() && heads / layout.num_kv_heads <= kAttentionRows) {
+  if (rows == plan.batch().seqs() && heads / plan.num_kv_heads() <= kAttentionRows) {
     postponed_ = p;
     return;
   }
   parts_.pool.RunRanges(rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
     for (int row = int(begin); row < end; ++row) {
       PlaceQueries(p, row, heads, Of(p.q)->row(row));
-      StoreKeys(p, row, 0, layout.num_kv_heads);
+      StoreKeys(p, row, plan.first_kv_head(), plan.num_kv_heads());
     }
   });
 }
@@ -128,7 +130,7 @@ void PagedAttention::Attend(const AttentionParams& p, const AttentionItem& item,
   if (item.states >= 0) states = states_.floats() + AttentionStateFloats(item.states, layout.head_dim);
   parts_.kv.attention({.q = queries,
                        .ldq = q->ld(),
-                       .out = out->row(item.first_row) + column,
+                       .out = out->row(item.first_row) + int64_t(p.first_head) * layout.head_dim + column,
                        .ldo = out->ld(),
                        .tokens = item.tokens,
                        .heads = item.heads,
@@ -161,10 +163,11 @@ void PagedAttention::Run(const AttentionParams& p) {
     }
   });
   postponed_.reset();
+  unmerged_ = p.out;
+  first_column_ = int64_t(p.first_head) * layout.head_dim;
 }
 
-void PagedAttention::FillRow(const Activation& out, int64_t i, float* row) const {
-  std::copy_n(Of(&out)->row(i), out.cols(), row);
+void PagedAttention::MergeRow(int64_t i, float* row) const {
   const int dim = parts_.plan.layout().head_dim;
   for (const SplitItem& split : parts_.plan.splits()) {
     const AttentionItem& item = split.whole;
@@ -176,9 +179,21 @@ void PagedAttention::FillRow(const Activation& out, int64_t i, float* row) const
                        .rows = item.rows(),
                        .row = token * item.heads + h,
                        .head_dim = dim,
-                       .out = row + int64_t(item.first_head + h) * dim});
+                       .out = row + first_column_ + int64_t(item.first_head + h) * dim});
     }
   }
+}
+
+void PagedAttention::FillRow(const Activation& of, int64_t i, float* row) const {
+  std::copy_n(Of(&of)->row(i), of.cols(), row);
+  if (&of == unmerged_) MergeRow(i, row);
+}
+
+void PagedAttention::Merge(const Activation& out) {
+  if (&out != unmerged_) return;
+  unmerged_ = nullptr;
+  if (parts_.plan.splits().empty()) return;
+  for (int64_t i = 0; i < parts_.plan.batch().rows(); ++i) MergeRow(i, Of(&out)->row(i));
 }
 
 }  // namespace sluice::kernels::cpu

@@ -41,8 +41,11 @@ class PagedAttention {
   // p.out is not complete until FillRow has merged what was cut.
   void Run(const AttentionParams& p);
 
-  // row [heads * head_dim] = row `i` of what the last Run gave.
-  void FillRow(const Activation& out, int64_t i, float* row) const;
+  // row = row `i` of an activation; where that is what the last Run gave, merged.
+  void FillRow(const Activation& of, int64_t i, float* row) const;
+
+  // Merges what the last Run gave in place, if that is `out`.
+  void Merge(const Activation& out);
 
  private:
   explicit PagedAttention(const Parts& parts) : parts_(parts) {}
@@ -53,6 +56,7 @@ class PagedAttention {
   const float* CosSin(const RopeKvParams& p, int row) const;
   void PlaceQueries(const RopeKvParams& p, int row, int heads, float* q) const;
   void StoreKeys(const RopeKvParams& p, int row, int first_kv_head, int kv_heads) const;
+  void MergeRow(int64_t i, float* row) const;
   void Attend(const AttentionParams& p, const AttentionItem& item, const AttentionItem* next, float* scratch) const;
 
   const Parts parts_;
@@ -61,6 +65,8 @@ class PagedAttention {
   std::optional<Rotation> rotation_;
   HostMemory states_;                      // of parts of items
   std::optional<RopeKvParams> postponed_;  // until the attention of the same layer
+  const Activation* unmerged_ = nullptr;   // the last Run's out
+  int64_t first_column_ = 0;               // in it, of these heads
 };
 
 }  // namespace sluice::kernels::cpu

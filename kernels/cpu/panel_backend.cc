@@ -29,9 +29,11 @@ class PanelBackend final : public Backend {
     ThreadPool pool(memory.filled ? 1 : threads_);
     return products_->Pack(tensor, memory, pool);
   }
+  std::string_view packing_id() const override { return products_->numerics_id(); }
   size_t PackedBytes(const HostTensor& tensor) const override { return products_->PackedBytes(tensor); }
-  absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks) const override {
-    return CpuKvPool::Create(layout, num_blocks, kv_dtype_);
+  absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks,
+                                                    std::byte* memory) const override {
+    return CpuKvPool::Create(layout, num_blocks, kv_dtype_, memory);
   }
   absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const override {
     return FusedContext::Create(limits, *products_, kernels_, threads_);

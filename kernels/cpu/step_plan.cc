@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "glog/logging.h"
-#include "kernels/cpu/paged_kv.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/paged_kv.h"
 
 namespace sluice::kernels::cpu {
 namespace {
@@ -27,10 +27,13 @@ int SplitItem::states(int64_t position) const {
   return position < first_cut ? 1 : 2 + int((position - first_cut) / kSpanKeys);
 }
 
-void StepPlan::Begin(const StepBatch& batch, const KvLayout& layout) {
+void StepPlan::Begin(const StepBatch& batch, const KvLayout& layout, int first_kv_head, int num_kv_heads) {
   CHECK_EQ(batch.row_begin.size(), batch.context_len.size() + 1);
   batch_ = batch;
   layout_ = layout;
+  first_kv_head_ = first_kv_head;
+  num_kv_heads_ = num_kv_heads > 0 ? num_kv_heads : layout.num_kv_heads;
+  CHECK_LE(first_kv_head_ + num_kv_heads_, layout.num_kv_heads);
   planned_heads_ = 0;
   positions_.resize(size_t(batch.rows()));
   blocks_.resize(size_t(batch.rows()));
@@ -48,8 +51,8 @@ void StepPlan::Begin(const StepBatch& batch, const KvLayout& layout) {
 }
 
 void StepPlan::ListWholeItems(int num_heads) {
-  CHECK_EQ(num_heads % layout_.num_kv_heads, 0);
-  const int group = num_heads / layout_.num_kv_heads;
+  CHECK_EQ(num_heads % num_kv_heads_, 0);
+  const int group = num_heads / num_kv_heads_;
   const int heads_at_once = std::min(group, kAttentionRows);
   const int tokens_at_once = kAttentionRows / heads_at_once;
   whole_.clear();
@@ -62,7 +65,7 @@ void StepPlan::ListWholeItems(int num_heads) {
       const int64_t keys = positions_[size_t(row + tokens - 1)] + 1;
       for (int head = 0; head < num_heads;) {
         const int heads = std::min(heads_at_once, group - head % group);
-        whole_.push_back({seq, row, tokens, head / group, head, heads, 0, keys});
+        whole_.push_back({seq, row, tokens, first_kv_head_ + head / group, head, heads, 0, keys});
         total += double(keys) * CostOfKey(whole_.back());
         cost_.push_back(total);
         head += heads;

@@ -15,7 +15,7 @@ struct AttentionItem {
   int seq;
   int first_row;
   int tokens;
-  int kv_head;
+  int kv_head;     // of the pool
   int first_head;  // among all heads
   int heads;
   int64_t first_key;
@@ -37,10 +37,13 @@ struct SplitItem {
 class StepPlan {
  public:
   // Keeps the spans of `batch`.
-  void Begin(const StepBatch& batch, const KvLayout& layout);
+  // Of the KV heads [first, first + count) of the pool; count 0: all of it.
+  void Begin(const StepBatch& batch, const KvLayout& layout, int first_kv_head = 0, int num_kv_heads = 0);
 
   const StepBatch& batch() const { return batch_; }
   const KvLayout& layout() const { return layout_; }
+  int first_kv_head() const { return first_kv_head_; }
+  int num_kv_heads() const { return num_kv_heads_; }
   int64_t position(int row) const { return positions_[size_t(row)]; }
   int block(int row) const { return blocks_[size_t(row)]; }  // of the row's own slot
   int slot(int row) const { return int(positions_[size_t(row)] % layout_.block_size); }
@@ -69,7 +72,8 @@ class StepPlan {
   KvLayout layout_;
   std::vector<int64_t> positions_;  // [rows]
   std::vector<int32_t> blocks_;     // [rows]
-  int planned_heads_ = 0;           // of items_; 0 until PlanAttention
+  int first_kv_head_ = 0, num_kv_heads_ = 0;
+  int planned_heads_ = 0;  // of items_; 0 until PlanAttention
   int planned_parts_ = 0;
   std::vector<AttentionItem> whole_;
   std::vector<double> cost_;  // [whole_] running total, this item included

@@ -1,0 +1,87 @@
+#include "worker/open_engine.h"
+
+#include <sched.h>
+#include <string.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/speculation/prompt_lookup_drafter.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "worker/monotonic_clock.h"
+
+namespace sluice::worker {
+namespace {
+
+int AllowedCores() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+}  // namespace
+
+absl::Status PinTo(const WorkerOptions& options) {
+  if (options.cpus.empty()) return absl::OkStatus();
+  const int count = int(options.cpus.size());
+  std::span<const int> cpus = options.cpus;
+  if (options.tp > 1 && count >= options.tp) {
+    const int first = count * options.tp_rank / options.tp;
+    cpus = cpus.subspan(size_t(first), size_t(count * (options.tp_rank + 1) / options.tp - first));
+  }
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) {
+    if (cpu >= CPU_SETSIZE) return absl::InvalidArgumentError(absl::StrCat("--cpus: there is no core ", cpu));
+    CPU_SET(cpu, &set);
+  }
+  if (sched_setaffinity(0, sizeof(set), &set) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--cpus: cannot stay on these cores (", strerror(errno), "); see `nproc` and `taskset -p $$`"));
+}
+
+int ThreadsOf(const WorkerOptions& options) {
+  if (options.threads > 0) return options.threads;
+  // A rank that was pinned has its share already.
+  const bool shares = options.tp > 1 && int(options.cpus.size()) < options.tp;
+  return std::max(1, shares ? AllowedCores() / options.tp : AllowedCores());
+}
+
+absl::StatusOr<ModelAndBackend> OpenModelAndBackend(const WorkerOptions& options) {
+  auto file = engine::OpenModel(options.model);
+  if (!file.ok()) return file.status();
+  kernels::CpuOptions cpu;
+  cpu.compute = kernels::CpuComputeFromName(options.compute).value_or(kernels::CpuCompute::kInt8);  // auto
+  if (options.kv_dtype != "auto") {
+    cpu.kv = options.kv_dtype == "int8" ? kernels::KvDType::kInt8 : kernels::KvDType::kBF16;
+  }
+  cpu.threads = ThreadsOf(options);
+  auto backend = kernels::NewCpuBackend(cpu);
+  if (!backend.ok()) return backend.status();
+  return ModelAndBackend{*std::move(file), *std::move(backend)};
+}
+
+engine::EngineOptions ToEngineOptions(const WorkerOptions& options) {
+  engine::EngineOptions to;
+  to.block_size = options.block_size;
+  to.num_blocks = options.kv_blocks;
+  to.max_kv_bytes = options.kv_bytes;
+  to.max_context = options.max_context;
+  to.scheduler.max_step_tokens = options.max_step_tokens;
+  to.scheduler.max_step_seqs = options.max_seqs;
+  to.prefix_caching = options.prefix_cache;
+  to.packed_folder = options.packed_cache;
+  to.step_target_seconds = 1e-3 * options.step_target_ms;
+  to.seconds = [] { return absl::ToDoubleSeconds(MonotonicNow() - absl::UnixEpoch()); };
+  if (options.drafts > 0) {
+    to.scheduler.max_drafts = options.drafts;
+    to.scheduler.max_step_logits = 2 * options.max_seqs;
+    to.new_drafter = [most = options.drafts] {
+      return std::make_unique<engine::PromptLookupDrafter>(engine::PromptLookupOptions{.max_drafts = most});
+    };
+  }
+  return to;
+}
+
+}  // namespace sluice::worker
