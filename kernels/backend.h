@@ -139,7 +139,8 @@ struct RopeKvParams {
 // out = softmax(scale * q Kᵀ + causal mask) V over the row's own sequence, grouped-query.
 struct AttentionParams {
   const Activation* q = nullptr;  // [rows][heads * head_dim]
-  Activation* out = nullptr;      // [rows][heads * head_dim]
+  Activation* out = nullptr;      // out [rows][heads of all ranks * head_dim]
+  int first_head = 0;             // where these heads go in out
   const KvPool* kv = nullptr;
   int layer = 0;
   int num_heads = 0;  // a multiple of the pool's num_kv_heads
@@ -171,7 +172,9 @@ struct HeadParams {
   const Activation* x = nullptr;  // [rows][hidden]
   const Weight* norm = nullptr;   // [1][hidden]
   float eps = 1e-5f;
-  const Weight* head = nullptr;  // [vocab][hidden]
+  const Weight* head = nullptr;  // [vocab][hidden], or a part of its rows, or null for no part
+  int64_t first = 0;             // of the vocabulary that `head` begins with; a multiple of kLogitBlock
+  int64_t vocab = 0;             // of all parts; 0: head's rows
   float* logits = nullptr;       // out, host memory [logits][vocab], valid after Finish()
   float* maxima = nullptr;       // likewise [logits][NumLogitBlocks(vocab)], or null: the largest of each kLogitBlock
                                  // logits, NaN counting for nothing, so that nobody has to read all of them again

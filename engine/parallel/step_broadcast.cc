@@ -26,10 +26,10 @@ void EachArray(Inputs& in, Fn fn) {
 // Words travel as the columns of rank 0; the collective only copies them, whatever they are as numbers.
 absl::Status StepBroadcast::Exchange(std::vector<int32_t>& words) {
   if (words.empty()) return absl::OkStatus();
-  constexpr int64_t kPiece = 4096;  // words of an exchange: a row of that many columns
-  std::vector<float> row(size_t(kPiece));
-  for (size_t at = 0; at < words.size(); at += size_t(kPiece)) {
-    const int64_t count = std::min<int64_t>(kPiece, int64_t(words.size() - at));
+  constexpr size_t kPiece = 4096;  // words of an exchange: a row of that many columns
+  std::vector<float> row(kPiece);
+  for (size_t at = 0; at < words.size(); at += kPiece) {
+    const int64_t count = int64_t(std::min(kPiece, words.size() - at));
     std::vector<int64_t> borders(size_t(collective_->size()) + 1, count);
     borders[0] = 0;
     std::memcpy(row.data(), words.data() + at, size_t(count) * sizeof(int32_t));

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/model/decoder.h"
 #include "engine/parallel/shared_memory_collective.h"
+#include "engine/parallel/tensor_split.h"
 #include "engine/testing/tiny_setup.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -20,7 +21,7 @@ namespace {
 constexpr int kBlock = 16;
 constexpr size_t kBuffer = 1 << 16;
 
-struct Run {
+struct Computed {
   std::vector<float> logits;                  // [tokens][vocab]
   std::vector<float> maxima;                  // [tokens][blocks of logits]
   std::vector<std::vector<std::byte>> heads;  // [KV heads] bytes of K and V of all blocks and layers
@@ -28,9 +29,9 @@ struct Run {
 };
 
 // Two sequences of `tokens`, in chunks; the second one's blocks are the higher ones.
-Run RunRank(const ModelFile& file, const kernels::Backend& backend, const std::vector<int32_t>& tokens,
-            const DecoderRank& rank) {
-  Run run;
+Computed RunRank(const ModelFile& file, const kernels::Backend& backend, const std::vector<int32_t>& tokens,
+                 const DecoderRank& rank) {
+  Computed run;
   auto made = Decoder::Create(file, backend, {.max_step_tokens = 64, .max_step_seqs = 8, .max_context = 512}, "", rank);
   if (!made.ok()) return run.status = made.status(), run;
   Decoder& decoder = **made;
@@ -72,12 +73,12 @@ Run RunRank(const ModelFile& file, const kernels::Backend& backend, const std::v
   return run;
 }
 
-std::vector<Run> RunRanks(const ModelFile& file, const kernels::CpuOptions& options, const std::vector<int32_t>& tokens,
-                          int ranks) {
+std::vector<Computed> RunRanks(const ModelFile& file, const kernels::CpuOptions& options,
+                               const std::vector<int32_t>& tokens, int ranks) {
   const size_t bytes = SharedMemoryCollective::BytesFor(ranks, kBuffer);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   EXPECT_NE(memory, MAP_FAILED);
-  std::vector<Run> runs(static_cast<size_t>(ranks));
+  std::vector<Computed> runs(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
@@ -111,14 +112,14 @@ TEST(TensorParallel, HasTheBitsOfOneRank) {
     for (const char* mode : modes) {
       const kernels::CpuOptions options{.threads = 1, .compute = *kernels::CpuComputeFromName(mode)};
       const auto backend = kernels::NewCpuBackend(options);
-      const Run whole = RunRank(*setup.file, **backend, tokens, {});
+      const Computed whole = RunRank(*setup.file, **backend, tokens, {});
       ASSERT_TRUE(whole.status.ok()) << whole.status;
       for (int ranks = 1; ranks <= 4; ++ranks) {
         SCOPED_TRACE(absl::StrCat(mode, ", ", shape.heads, "/", shape.kv_heads, " heads, ", ranks, " ranks"));
         const auto split = TensorSplit::Of(setup.file->config(), ranks);
         ASSERT_TRUE(split.ok()) << split.status();
-        const std::vector<Run> runs = RunRanks(*setup.file, options, tokens, ranks);
-        for (const Run& run : runs) ASSERT_TRUE(run.status.ok()) << run.status;
+        const std::vector<Computed> runs = RunRanks(*setup.file, options, tokens, ranks);
+        for (const Computed& run : runs) ASSERT_TRUE(run.status.ok()) << run.status;
         EXPECT_TRUE(SameBits(runs[0].logits, whole.logits));
         EXPECT_TRUE(SameBits(runs[0].maxima, whole.maxima));
         for (int rank = 0; rank < ranks; ++rank) {

@@ -6,7 +6,25 @@
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/dequant.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr size_t kLine = 64;
+
+size_t LayerStride(const KvLayout& l, int num_blocks) {
+  return (size_t(num_blocks) * l.block_bytes() + kLine - 1) / kLine * kLine;
+}
+
+}  // namespace
+
+size_t CpuKvPoolBytes(const KvLayout& layout, int num_blocks) {
+  return size_t(layout.num_layers) * LayerStride(layout, num_blocks) + kLine;  // kernels read whole vectors
+}
+
+}  // namespace sluice::kernels
 
 namespace sluice::kernels::cpu {
 
@@ -66,16 +84,6 @@ void ScratchRows::Use(int64_t rows, int64_t cols) {
   for (int64_t i = 0; i < rows; ++i) std::fill(row(i) + cols, row(i) + ld(), 0.0f);
 }
 
-namespace {
-
-constexpr size_t kLine = 64;
-
-size_t LayerStride(const KvLayout& l, int num_blocks) {
-  return (size_t(num_blocks) * l.block_bytes() + kLine - 1) / kLine * kLine;
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<CpuKvPool>> CpuKvPool::Create(const KvLayout& l, int num_blocks, KvDType stored,
                                                              std::byte* given) {
   if (l.dtype != stored) return absl::InvalidArgumentError("the layout's KV type is not the one of this mode");
@@ -109,10 +117,4 @@ void CpuKvPool::CopyBlock(int from, int to) {
   }
 }
 
-}  // namespace cpu
-
-size_t CpuKvPoolBytes(const KvLayout& layout, int num_blocks) {
-  return size_t(layout.num_layers) * cpu::LayerStride(layout, num_blocks) + cpu::kLine;  // kernels read whole vectors
-}
-
-}  // namespace sluice::kernels
+}  // namespace sluice::kernels::cpu
