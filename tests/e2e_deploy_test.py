@@ -157,7 +157,7 @@ class DeployTest(unittest.TestCase):
         self.assertIn("--grpc-port", done.stderr)
 
     def test_flags(self):
-        for arguments, name in ((["--prefill", 1], "--both"), (["--decode", 1], "--both"), (["--tp", 2], "--tp"),
+        for arguments, name in ((["--prefill", 1], "--both"), (["--decode", 1], "--both"), (["--tp", 0], "--tp"),
                                 (["--both", 0], "--both"), (["--both", "x"], "--both"), (["--grpc-port", 70000], "port"),
                                 (["--nonsense"], "--nonsense"), (["--model"], "--model")):
             with self.subTest(arguments):
