@@ -186,7 +186,7 @@ int main(int argc, char** argv) {
   CLI::App app("Tokens per second of one engine on one model");
   sluice::engine::Flags flags;
   app.add_option("model", flags.model, "GGUF file")->required();
-  app.add_option("--compute", flags.compute, "Arithmetic, measured in turns: int8, int8+kv8 (K and V in int8), f32")
+  app.add_option("--compute", flags.compute, "Arithmetic, measured in turns; +kv8: K and V in int8")
       ->delimiter(',')
       ->check(CLI::IsMember({"int8", "int8+kv8", "native", "bf16", "f32"}));
   app.add_option("--threads", flags.threads, "Compute threads")->check(CLI::Range(1, 1024));
