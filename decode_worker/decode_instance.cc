@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "worker/kv_channels.h"
+
 namespace sluice::decode_worker {
 namespace {
 
@@ -13,6 +15,8 @@ DecodeEndpoint::Options Complete(DecodeEndpoint::Options options, const worker::
   options.incarnation = environment.info.incarnation();
   options.fingerprint = environment.info.fingerprint();
   options.host_id = environment.info.host_id();
+  options.host = environment.options.host;
+  options.channels = worker::KvChannelsOf(environment.options);
   options.kv = environment.kv;
   // A piece is at least one block of one layer.
   options.receiver.max_piece_bytes =

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -18,6 +19,8 @@
 #include "kvtransfer/channel.h"
 #include "kvtransfer/loopback_channel.h"
 #include "kvtransfer/shm_channel.h"
+#include "kvtransfer/tcp_channel.h"
+#include "kvtransfer/tcp_socket.h"
 
 namespace sluice::kvtransfer {
 namespace {
@@ -61,9 +64,18 @@ Ends NewShm(const ChannelLimits& limits, ArrivalCallback on_arrival) {
   return {std::move(*sender), std::move(receiver->channel)};
 }
 
+Ends NewTcp(const ChannelLimits& limits, ArrivalCallback on_arrival) {
+  auto receiver = NewTcpReceiver("127.0.0.1", limits, std::move(on_arrival));
+  EXPECT_TRUE(receiver.ok()) << receiver.status();
+  auto sender = ConnectTcpSender("127.0.0.1", receiver->endpoint, absl::Seconds(20));
+  EXPECT_TRUE(sender.ok()) << sender.status();
+  return {std::move(*sender), std::move(receiver->channel)};
+}
+
 struct Medium {
   const char* name;
   std::function<Ends(const ChannelLimits&, ArrivalCallback)> make;
+  bool sender_sees_posts = true;  // else only the grant tells it, and the receiver refuses what was not posted
 };
 
 class ChannelContract : public testing::TestWithParam<Medium> {
@@ -136,7 +148,9 @@ TEST_P(ChannelContract, RefusesWhatWasNotGranted) {
   Ends ends = Make({2, 100});
   EXPECT_FALSE(ends.receiver->PostReceive(1, 10).ok()) << "out of order";
   EXPECT_FALSE(ends.receiver->PostReceive(0, 101).ok()) << "too large";
-  EXPECT_FALSE(ends.sender->Buffer(0, 10).ok()) << "not posted";
+  if (GetParam().sender_sees_posts) {
+    EXPECT_FALSE(ends.sender->Buffer(0, 10).ok()) << "not posted";
+  }
   ASSERT_TRUE(ends.receiver->PostReceive(0, 10).ok());
   ASSERT_TRUE(ends.receiver->PostReceive(1, 10).ok());
   EXPECT_FALSE(ends.receiver->PostReceive(2, 10).ok()) << "beyond the window";
@@ -166,7 +180,9 @@ TEST_P(ChannelContract, ClosingEitherEndFailsTheOther) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ChannelContract, testing::Values(Medium{"loopback", NewLoopback}, Medium{"shm", NewShm}),
+INSTANTIATE_TEST_SUITE_P(All, ChannelContract,
+                         testing::Values(Medium{"loopback", NewLoopback}, Medium{"shm", NewShm},
+                                         Medium{"tcp", NewTcp, false}),
                          [](const auto& test) { return test.param.name; });
 
 // A killed sender: what it sent before counts, then the receiver hears of it.
@@ -219,6 +235,92 @@ TEST(ShmChannel, BadEndpointsAreRefused) {
   EXPECT_EQ(ConnectShmSender(std::string(48, 'x'), absl::Seconds(1)).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_FALSE(NewShmReceiver({0, 100}, [](uint64_t) {}).ok());
   EXPECT_FALSE(NewShmReceiver({65, 100}, [](uint64_t) {}).ok());
+}
+
+// Pieces that overtake each other on their connections are announced in order, whole.
+TEST(TcpChannel, LargePiecesInOrder) {
+  Arrivals arrivals;
+  constexpr size_t kBytes = 3 << 20;
+  Ends ends = NewTcp({8, kBytes}, arrivals.callback());
+  uint64_t released = 0;
+  for (uint64_t s = 0; s < 64; ++s) {
+    if (s >= 8) {
+      ASSERT_GT(arrivals.WaitFor(s - 7).size(), released);
+      ExpectFilled(*ends.receiver->View(released), released);
+      ends.receiver->Release(released++);
+    }
+    const size_t bytes = s % 2 == 0 ? kBytes : 5;  // the small ones are there first
+    ASSERT_TRUE(ends.receiver->PostReceive(s, bytes).ok());
+    auto buffer = ends.sender->Buffer(s, bytes);
+    ASSERT_TRUE(buffer.ok());
+    Fill(*buffer, s);
+    ASSERT_TRUE(ends.sender->Send(s).ok());
+  }
+  const std::vector<uint64_t> seen = arrivals.WaitFor(64);
+  ASSERT_EQ(seen.size(), 64u);
+  EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
+}
+
+int PortOf(const std::string& endpoint) {
+  return int(uint8_t(endpoint[0])) << 8 | int(uint8_t(endpoint[1]));
+}
+
+// Silent, wrong and late connections, before the sender and after it, change nothing.
+TEST(TcpChannel, StrayConnectionsChangeNothing) {
+  Arrivals arrivals;
+  auto receiver = NewTcpReceiver("127.0.0.1", {2, 100}, arrivals.callback());
+  ASSERT_TRUE(receiver.ok());
+  const absl::Time soon = absl::Now() + absl::Seconds(20);
+  std::vector<Fd> silent;
+  for (int i = 0; i < 5; ++i) silent.push_back(*ConnectTcp("127.0.0.1", PortOf(receiver->endpoint), soon));
+  const std::string garbage(200, 'x');
+  for (int i = 0; i < 5; ++i) {
+    Fd stray = *ConnectTcp("127.0.0.1", PortOf(receiver->endpoint), soon);
+    (void)SendAll(stray.get(), garbage.data(), garbage.size(), soon);
+  }
+  std::string wrong_token = receiver->endpoint;
+  wrong_token.back() ^= 1;
+  EXPECT_FALSE(ConnectTcpSender("127.0.0.1", wrong_token, absl::Seconds(20)).ok());
+  auto sender = ConnectTcpSender("127.0.0.1", receiver->endpoint, absl::Seconds(20));
+  ASSERT_TRUE(sender.ok()) << sender.status();
+  EXPECT_FALSE(ConnectTcpSender("127.0.0.1", receiver->endpoint, absl::Seconds(2)).ok()) << "one sender only";
+  ASSERT_TRUE(receiver->channel->PostReceive(0, 3).ok());
+  ASSERT_TRUE((*sender)->Buffer(0, 3).ok());
+  ASSERT_TRUE((*sender)->Send(0).ok());
+  EXPECT_EQ(arrivals.WaitFor(1).size(), 1u);
+  EXPECT_TRUE(receiver->channel->status().ok());
+}
+
+// A peer with the token that breaks the rules: the channel fails, nothing is written anywhere.
+TEST(TcpChannel, FramesThatWereNotGrantedFailTheChannel) {
+  struct Frame {
+    uint64_t sequence, bytes;
+  };
+  for (const Frame bad : {Frame{1, 10}, Frame{0, 11}, Frame{0, ~uint64_t{0}}, Frame{~uint64_t{0}, 10}}) {
+    Arrivals arrivals;
+    auto receiver = NewTcpReceiver("127.0.0.1", {2, 100}, arrivals.callback());
+    ASSERT_TRUE(receiver.ok());
+    ASSERT_TRUE(receiver->channel->PostReceive(0, 10).ok());
+    const absl::Time soon = absl::Now() + absl::Seconds(20);
+    Fd peer = *ConnectTcp("127.0.0.1", PortOf(receiver->endpoint), soon);
+    const std::string hello = receiver->endpoint.substr(2) + std::string(1, '\0');
+    ASSERT_TRUE(SendAll(peer.get(), hello.data(), hello.size(), soon).ok());
+    char welcome = 0;
+    ASSERT_TRUE(ReceiveAll(peer.get(), &welcome, 1, soon).ok());
+    std::byte header[kTcpHeaderBytes];
+    WriteFrameHeader(bad.sequence, bad.bytes, header);
+    ASSERT_TRUE(SendAll(peer.get(), header, sizeof header, soon).ok());
+    while (receiver->channel->status().ok() && absl::Now() < soon) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_EQ(receiver->channel->status().code(), absl::StatusCode::kInternal) << bad.sequence << " " << bad.bytes;
+  }
+}
+
+TEST(TcpChannel, BadEndpointsAreRefused) {
+  EXPECT_EQ(ConnectTcpSender("127.0.0.1", "", absl::Seconds(1)).status().code(), absl::StatusCode::kInvalidArgument);
+  std::string nobody = std::string("\0\1", 2) + std::string(kTcpTokenBytes, 'x');
+  EXPECT_EQ(ConnectTcpSender("127.0.0.1", nobody, absl::Seconds(1)).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(NewTcpReceiver("127.0.0.1", {0, 100}, [](uint64_t) {}).ok());
+  EXPECT_FALSE(NewTcpReceiver("no such host.", {1, 100}, [](uint64_t) {}).ok());
 }
 
 }  // namespace

@@ -4,12 +4,14 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "kvtransfer/checksum.h"
 #include "kvtransfer/error_info.h"
 #include "kvtransfer/fingerprint.h"
 #include "kvtransfer/shm_channel.h"
+#include "kvtransfer/tcp_channel.h"
 
 namespace sluice::kvtransfer {
 namespace {
@@ -65,8 +67,11 @@ absl::Status DecodeEndpoint::CheckHello(const v1::SenderMessage& message) const 
                                                          options_.incarnation, hello.receiver_incarnation()));
   }
   if (absl::Status fit = CheckFit(hello.fingerprint(), options_.fingerprint); !fit.ok()) return fit;
-  if (hello.host_id() != options_.host_id) {
-    return absl::FailedPreconditionError("the workers are on different hosts and share no memory");
+  if (ChannelFor(hello).empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("no way to move KV: the prefill worker %s and offers %s; this worker takes %s",
+                        hello.host_id() == options_.host_id ? "is on the same host" : "is on another host",
+                        absl::StrJoin(hello.channels(), ", "), absl::StrJoin(options_.channels, ", ")));
   }
   const auto last = last_epoch_.find(hello.sender_incarnation());
   if (last != last_epoch_.end() && message.epoch() <= last->second) {
@@ -74,6 +79,33 @@ absl::Status DecodeEndpoint::CheckHello(const v1::SenderMessage& message) const 
         absl::StrFormat("stale epoch %d, the last one was %d", message.epoch(), last->second));
   }
   return absl::OkStatus();
+}
+
+// The first of the sender's channels that may be used here; empty: none.
+std::string DecodeEndpoint::ChannelFor(const v1::SenderHello& hello) const {
+  for (const std::string& channel : hello.channels()) {
+    const bool known = channel == "tcp" || (channel == "shm" && hello.host_id() == options_.host_id);
+    if (known && std::find(options_.channels.begin(), options_.channels.end(), channel) != options_.channels.end()) {
+      return channel;
+    }
+  }
+  return "";
+}
+
+absl::StatusOr<DecodeEndpoint::NewChannel> DecodeEndpoint::MakeChannel(const std::string& name, uint64_t prefill,
+                                                                       uint64_t epoch) {
+  const ChannelLimits limits{options_.receiver.window, size_t(options_.receiver.max_piece_bytes)};
+  ArrivalCallback on_arrival = [this, thread = thread_, prefill, epoch](uint64_t sequence) {
+    thread->Post([this, prefill, epoch, sequence] { OnArrival(prefill, epoch, sequence); });
+  };
+  if (name == "tcp") {
+    absl::StatusOr<TcpReceiver> made = NewTcpReceiver(options_.host, limits, std::move(on_arrival));
+    if (!made.ok()) return made.status();
+    return NewChannel{std::move(made->channel), std::move(made->endpoint)};
+  }
+  absl::StatusOr<ShmReceiver> made = NewShmReceiver(limits, std::move(on_arrival));
+  if (!made.ok()) return made.status();
+  return NewChannel{std::move(made->channel), std::move(made->endpoint)};
 }
 
 void DecodeEndpoint::OnHello(uint64_t link_id, const std::shared_ptr<ReceiverLink>& link,
@@ -87,18 +119,12 @@ void DecodeEndpoint::OnHello(uint64_t link_id, const std::shared_ptr<ReceiverLin
   const uint64_t epoch = message.epoch();
 
   absl::Status bad = CheckHello(message);
-  ShmReceiver shm;
+  const std::string channel = ChannelFor(message.hello());
+  NewChannel made;
   if (bad.ok()) {
-    const ChannelLimits limits{options_.receiver.window, size_t(options_.receiver.max_piece_bytes)};
-    absl::StatusOr<ShmReceiver> made =
-        NewShmReceiver(limits, [this, thread = thread_, prefill, epoch](uint64_t sequence) {
-          thread->Post([this, prefill, epoch, sequence] { OnArrival(prefill, epoch, sequence); });
-        });
-    if (made.ok()) {
-      shm = std::move(*made);
-    } else {
-      bad = made.status();
-    }
+    absl::StatusOr<NewChannel> opened = MakeChannel(channel, prefill, epoch);
+    bad = opened.status();
+    if (opened.ok()) made = *std::move(opened);
   }
   if (!bad.ok()) {
     LOG(WARNING) << "refused a KV link: " << bad.message();
@@ -115,11 +141,11 @@ void DecodeEndpoint::OnHello(uint64_t link_id, const std::shared_ptr<ReceiverLin
   pair.epoch = epoch;
   pair.link = link;
   pair.machine = std::make_unique<Receiver>(epoch, options_.receiver);
-  pair.channel = std::move(shm.channel);
+  pair.channel = std::move(made.channel);
   pair.last_heard = pair.last_ping = thread_->Now();
   hello.set_receiver_tp(1);
-  hello.set_channel("shm");
-  hello.set_channel_endpoint(shm.endpoint);
+  hello.set_channel(channel);
+  hello.set_channel_endpoint(made.endpoint);
   hello.set_window_pieces(options_.receiver.window);
   hello.set_max_piece_bytes(options_.receiver.max_piece_bytes);
   link->Send(std::move(answer));
@@ -154,21 +180,21 @@ void DecodeEndpoint::Break(uint64_t prefill_incarnation, absl::Status why) {
 
 void DecodeEndpoint::Expect(uint64_t lease_id, uint64_t prefill_incarnation, v1::RequestKey key,
                             std::vector<int32_t> blocks, int first_block) {
-  thread_->Post([this, lease_id, prefill_incarnation, key = std::move(key), blocks = std::move(blocks),
-                 first_block]() mutable {
-    const auto it = pairs_.find(prefill_incarnation);
-    leases_[lease_id] = {prefill_incarnation, std::move(blocks)};
-    if (it == pairs_.end()) return EndNow(lease_id, PeerLost("no link to the prefill worker"));
-    const int num_blocks = int(leases_.at(lease_id).blocks.size());
-    it->second.machine->Expect(
-        lease_id, key,
-        [this, num_blocks, first_block](const v1::Piece& piece) -> absl::StatusOr<int64_t> {
-          if (absl::Status s = ValidatePiece(piece, options_.kv, num_blocks, first_block); !s.ok()) return s;
-          return int64_t(PieceBytes(piece, options_.kv.layout));
-        },
-        thread_->Now());
-    CarryOut(prefill_incarnation, it->second);
-  });
+  thread_->Post(
+      [this, lease_id, prefill_incarnation, key = std::move(key), blocks = std::move(blocks), first_block]() mutable {
+        const auto it = pairs_.find(prefill_incarnation);
+        leases_[lease_id] = {prefill_incarnation, std::move(blocks)};
+        if (it == pairs_.end()) return EndNow(lease_id, PeerLost("no link to the prefill worker"));
+        const int num_blocks = int(leases_.at(lease_id).blocks.size());
+        it->second.machine->Expect(
+            lease_id, key,
+            [this, num_blocks, first_block](const v1::Piece& piece) -> absl::StatusOr<int64_t> {
+              if (absl::Status s = ValidatePiece(piece, options_.kv, num_blocks, first_block); !s.ok()) return s;
+              return int64_t(PieceBytes(piece, options_.kv.layout));
+            },
+            thread_->Now());
+        CarryOut(prefill_incarnation, it->second);
+      });
 }
 
 void DecodeEndpoint::Forget(uint64_t lease_id, absl::Status why) {

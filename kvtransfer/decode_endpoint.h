@@ -32,6 +32,8 @@ class DecodeEndpoint {
     uint64_t incarnation = 0;
     v1::Fingerprint fingerprint;
     std::string host_id;
+    std::string host = "127.0.0.1";                      // to listen on for bytes over TCP
+    std::vector<std::string> channels = {"shm", "tcp"};  // that may be used; "shm" only within a host
     HostKv kv;
     Receiver::Options receiver;  // window and max_piece_bytes are also the channel's
     absl::Duration ping_interval = absl::Seconds(1);
@@ -71,6 +73,13 @@ class DecodeEndpoint {
     absl::Time committed = absl::InfiniteFuture();  // when the Commit was received
     absl::Time landed = absl::InfinitePast();       // when the last piece had
   };
+
+  struct NewChannel {
+    std::unique_ptr<ReceiveChannel> channel;
+    std::string endpoint;
+  };
+  std::string ChannelFor(const v1::SenderHello& hello) const;
+  absl::StatusOr<NewChannel> MakeChannel(const std::string& name, uint64_t prefill, uint64_t epoch);
 
   LinkHandler<v1::SenderMessage> Accept(std::shared_ptr<ReceiverLink> link);
   void OnMessage(uint64_t link_id, const std::shared_ptr<ReceiverLink>& link, const v1::SenderMessage& message,

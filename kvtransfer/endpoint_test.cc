@@ -1,4 +1,5 @@
 // A prefill and a decode endpoint against each other over real gRPC and shared memory, in one process.
+#include <cstdlib>
 #include <map>
 #include <random>
 #include <vector>
@@ -83,17 +84,25 @@ class Board {
   std::map<Key, Value> values_;
 };
 
+// SLUICE_TEST_CHANNEL=tcp: the ends are on different hosts, as far as they know.
+bool OverTcp() {
+  const char* channel = std::getenv("SLUICE_TEST_CHANNEL");
+  return channel != nullptr && std::string(channel) == "tcp";
+}
+
 class Decode {
  public:
-  explicit Decode(uint64_t incarnation, int port = 0, v1::Fingerprint print = Print(), uint64_t pool_seed = 0)
+  explicit Decode(uint64_t incarnation, int port = 0, v1::Fingerprint print = Print(), uint64_t pool_seed = 0,
+                  std::vector<std::string> channels = {"shm", "tcp"})
       : incarnation_(incarnation), pool(pool_seed) {
     DecodeEndpoint::Options options;
     options.incarnation = incarnation;
     options.fingerprint = std::move(print);
-    options.host_id = "h";
+    options.host_id = OverTcp() ? "g" : "h";
     options.kv = pool.view();
     options.receiver.max_piece_bytes = int64_t(kLayout.block_bytes()) * 4;
     options.receiver.progress_timeout = absl::Seconds(1);
+    options.channels = std::move(channels);
     endpoint =
         std::make_unique<DecodeEndpoint>(options, [this](const Receiver::End& end) { ends.Put(end.lease_id, end); });
     grpc::ServerBuilder builder;
@@ -124,7 +133,9 @@ class Decode {
 
 class Prefill {
  public:
-  explicit Prefill(uint64_t incarnation, FaultPlan plan = {}, v1::Fingerprint print = Print()) : pool(incarnation) {
+  explicit Prefill(uint64_t incarnation, FaultPlan plan = {}, v1::Fingerprint print = Print(),
+                   std::vector<std::string> channels = {"shm", "tcp"})
+      : pool(incarnation) {
     faults->plan = std::move(plan);
     PrefillEndpoint::Options options;
     options.incarnation = incarnation;
@@ -132,6 +143,7 @@ class Prefill {
     options.host_id = "h";
     options.kv = pool.view();
     options.sender.progress_timeout = absl::Seconds(2);
+    options.channels = std::move(channels);
     options.wrap_channel = [this](std::unique_ptr<SendChannel> c) { return WithFaults(std::move(c), faults); };
     endpoint = std::make_unique<PrefillEndpoint>(
         options,
@@ -203,6 +215,17 @@ TEST(Endpoints, BytesArriveAndBothSidesHearOfIt) {
   EXPECT_GE(end.exposed, absl::ZeroDuration());
   EXPECT_LT(end.exposed, kLong);
   ExpectSame(p.pool, from, d.pool, to);
+}
+
+// Workers that have no way to move KV in common are refused, with the ways named.
+TEST(Endpoints, NoChannelInCommonIsRefused) {
+  Decode d(100, 0, Print(), 0, {"tcp"});
+  Prefill p(1, {}, Print(), {"shm"});
+  p.endpoint->SetPeers({{100, d.address()}});
+  ASSERT_TRUE(
+      p.pairs.WaitUntil(100, [](const auto& pair) { return pair.first == PrefillEndpoint::PairState::kRefused; }));
+  EXPECT_NE(p.pairs.Get(100).second.message().find("offers shm; this worker takes tcp"), std::string::npos)
+      << p.pairs.Get(100).second;
 }
 
 TEST(Endpoints, ExposedTimeIsFromTheCommitToTheLastPiece) {

@@ -11,6 +11,7 @@
 #include "kvtransfer/fingerprint.h"
 #include "kvtransfer/piece_split.h"
 #include "kvtransfer/shm_channel.h"
+#include "kvtransfer/tcp_channel.h"
 
 namespace sluice::kvtransfer {
 namespace {
@@ -19,6 +20,13 @@ constexpr absl::Duration kTick = absl::Milliseconds(50);
 constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
 constexpr absl::Duration kChannelTimeout = absl::Seconds(2);
 constexpr absl::Duration kFarewell = absl::Milliseconds(300);
+
+// Of HOST:PORT or [HOST]:PORT.
+std::string HostOf(const std::string& address) {
+  std::string host = address.substr(0, address.rfind(':'));
+  if (host.size() > 1 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  return host;
+}
 
 }  // namespace
 
@@ -81,7 +89,7 @@ void PrefillEndpoint::Dial(uint64_t incarnation, Pair& pair) {
   hello.set_receiver_incarnation(incarnation);
   *hello.mutable_fingerprint() = options_.fingerprint;
   hello.set_sender_tp(1);
-  hello.add_channels("shm");
+  for (const std::string& channel : options_.channels) hello.add_channels(channel);
   hello.set_host_id(options_.host_id);
   pair.link->Send(std::move(message));
 }
@@ -115,7 +123,9 @@ void PrefillEndpoint::OnHello(uint64_t incarnation, Pair& pair, const v1::Receiv
     pair.state = PairState::kRefused;
     return callbacks_.on_pair(incarnation, pair.state, refused);
   }
-  absl::StatusOr<std::unique_ptr<SendChannel>> channel = ConnectShmSender(hello.channel_endpoint(), kChannelTimeout);
+  absl::StatusOr<std::unique_ptr<SendChannel>> channel =
+      hello.channel() == "tcp" ? ConnectTcpSender(HostOf(pair.address), hello.channel_endpoint(), kChannelTimeout)
+                               : ConnectShmSender(hello.channel_endpoint(), kChannelTimeout);
   if (!channel.ok()) return Break(incarnation, pair, channel.status());
   pair.channel = options_.wrap_channel ? options_.wrap_channel(std::move(*channel)) : std::move(*channel);
   pair.machine = std::make_unique<Sender>(pair.epoch, options_.sender);
@@ -123,7 +133,7 @@ void PrefillEndpoint::OnHello(uint64_t incarnation, Pair& pair, const v1::Receiv
   pair.bad_channel_ticks = 0;
   pair.state = PairState::kUp;
   pair.backoff = absl::Milliseconds(50);
-  VLOG(1) << "paired with decode worker " << pair.address << ", epoch " << pair.epoch;
+  LOG(INFO) << "paired with decode worker " << pair.address << " over " << hello.channel() << ", epoch " << pair.epoch;
   callbacks_.on_pair(incarnation, pair.state, absl::OkStatus());
 }
 

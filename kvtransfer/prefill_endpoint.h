@@ -36,6 +36,7 @@ class PrefillEndpoint {
     uint64_t incarnation = 0;
     v1::Fingerprint fingerprint;
     std::string host_id;
+    std::vector<std::string> channels = {"shm", "tcp"};  // the preferred first
     HostKv kv;
     Sender::Options sender;
     absl::Duration ping_interval = absl::Seconds(1);

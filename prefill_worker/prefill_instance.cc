@@ -5,6 +5,7 @@
 
 #include "glog/logging.h"
 #include "kvtransfer/error_info.h"
+#include "worker/kv_channels.h"
 
 namespace sluice::prefill_worker {
 
@@ -21,6 +22,7 @@ PrefillEndpoint::Options PrefillInstance::Complete(PrefillEndpoint::Options opti
   options.incarnation = environment_.info.incarnation();
   options.fingerprint = environment_.info.fingerprint();
   options.host_id = environment_.info.host_id();
+  options.channels = worker::KvChannelsOf(environment_.options);
   options.kv = environment_.kv;
   const kvtransfer::FaultPlan& plan = faults_->plan;
   if (!plan.corrupt.empty() || !plan.lose.empty() || !plan.stall.empty() || !plan.fail.empty()) {

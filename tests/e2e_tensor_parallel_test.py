@@ -76,10 +76,11 @@ class TensorParallelTest(unittest.TestCase):
         wait_until(lambda: not any(map(lives, others)), 5, "ranks outlive their worker")
 
     def test_any_ranks_prefill_for_any(self):
-        for prefill, decode in ((2, 1), (1, 2), (2, 3)):
-            with self.subTest(prefill=prefill, decode=decode):
-                ranks = self.check(workers=0, prefill=1, decode=1, prefill_flags=["--tp", prefill],
-                                   decode_flags=["--tp", decode])
+        for prefill, decode, channel in ((2, 1, "auto"), (1, 2, "auto"), (2, 3, "tcp")):
+            with self.subTest(prefill=prefill, decode=decode, channel=channel):
+                both = ["--kv-channel", channel, "--tp"]
+                ranks = self.check(workers=0, prefill=1, decode=1, prefill_flags=[*both, prefill],
+                                   decode_flags=[*both, decode])
                 self.assertEqual(ranks, prefill + decode - 2)
 
     def test_a_lost_rank_ends_its_worker(self):

@@ -121,6 +121,10 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
   app.add_option("--stuck-after-ms", o.stuck_after_ms,
                  "How long one step may take before the worker counts as stuck: it then gets no new work")
       ->check(CLI::Range(100, 3600000));
+  app.add_option("--kv-channel", o.kv_channel,
+                 "How KV moves between workers: shm (within a host), tcp, or auto (shm where both are on one host)")
+      ->check(CLI::IsMember({"auto", "shm", "tcp"}))
+      ->type_name("CHANNEL");
   if (role.takes_faults) {
     app.add_option("--fault", o.fault,
                    "Faults of the KV transfer, for drills: corrupt=N, lose=N, stall=N, fail=N, by number of the piece, "
