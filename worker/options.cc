@@ -101,7 +101,7 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
   CLI::Option* packed =
       app.add_option("--packed-cache", o.packed_cache,
                      "Folder where weights stay as they were packed, for the next start and for the other workers of "
-                     "this host, which share them in memory; default: $XDG_CACHE_HOME/sluice/packed")
+                     "this host, which share them in memory; default: $SLUICE_CACHE/packed or ~/.cache/sluice/packed")
           ->type_name("FOLDER");
   app.add_flag_callback(
          "--no-packed-cache", [&o] { o.packed_cache.clear(); }, "Pack at every start, into own memory")

@@ -17,6 +17,7 @@ const Mode kModes[] = {{"f32", "f32.1", CpuCompute::kF32, KvDType::kF32, 0},
                        {"int8", "int8h.1", CpuCompute::kInt8, KvDType::kBF16, 0.08},
                        {"int8_kv8", "int8h.1+kv8.1", CpuCompute::kInt8, KvDType::kInt8, 0.08},
                        {"native", "native.1", CpuCompute::kNative, KvDType::kBF16, 0.08},
+                       {"native_kv8", "native.1+kv8.1", CpuCompute::kNative, KvDType::kInt8, 0.08},
                        {"bf16", "bf16w.1", CpuCompute::kBf16, KvDType::kBF16, 0.02}};
 
 Variant Make(const Mode& mode, CpuIsa isa, int threads) {
