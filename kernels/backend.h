@@ -143,7 +143,7 @@ struct AttentionParams {
   int first_head = 0;             // where these heads go in out
   const KvPool* kv = nullptr;
   int layer = 0;
-  int num_heads = 0;  // a multiple of the pool's num_kv_heads
+  int num_heads = 0;  // a multiple of the context's KV heads
   float scale = 0.0f;
 };
 
@@ -273,8 +273,8 @@ class Backend {
   // What PackLinear writes for a matrix of that type and size; 0 where it copies nothing in host memory.
   virtual size_t PackedBytes(const HostTensor& tensor) const = 0;
 
-  // `memory`, of KvPoolBytes(), zero at first, is used where it is given, and must outlive the pool: that of several
-  // ranks, say.
+  // `memory`, as large as the pool (CpuKvPoolBytes on a CPU) and zero at first, is used where it is given, and must
+  // outlive the pool: that of several ranks, say.
   virtual absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks,
                                                             std::byte* memory) const = 0;
   absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks) const {

@@ -157,7 +157,6 @@ bool TcpReceiveChannel::TakeHello(Connection& c) {
       !numbers_.insert(number).second) {
     return false;
   }
-  c.number = number;
   c.state = State::kHeader;
   SetNoDelay(c.socket.get());
   send(c.socket.get(), &kTcpWelcome, 1, MSG_NOSIGNAL);

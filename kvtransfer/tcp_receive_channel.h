@@ -44,7 +44,6 @@ class TcpReceiveChannel final : public ReceiveChannel {
     size_t got = 0;                  // of it, or of the body
     uint64_t sequence = 0;
     std::span<std::byte> body;
-    int number = -1;
     bool over = false;
   };
   struct Post {

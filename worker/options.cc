@@ -80,6 +80,7 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
       ->type_name("N");
   app.add_option("--tp-rank", o.tp_rank, "")->check(CLI::Range(1, 63))->group("");  // of processes that rank 0 starts
   app.add_option("--tp-memory", o.tp_memory, "")->check(CLI::Range(3, 1 << 20))->group("");
+  app.add_option("--tp-leader", o.tp_leader, "")->group("");
   app.add_option("--cpus", cpus, "Cores to stay on, such as 0-3,8; default: no pinning")
       ->type_name("LIST")
       ->check(CLI::Validator(CheckCpuList, "", "cpus"));

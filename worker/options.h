@@ -25,6 +25,7 @@ struct WorkerOptions {
   int tp = 1;                             // ranks of this instance (rank_group.h)
   int tp_rank = 0;                        // of the process; ranks but 0 are started by rank 0
   int tp_memory = -1;                     // file descriptor of what they share
+  int tp_leader = 0;                      // process of rank 0
   std::vector<std::string> command_line;  // of this process, to start other ranks with
   int64_t kv_bytes = int64_t{1} << 30;
   int kv_blocks = 0;  // 0: from kv_bytes

@@ -66,6 +66,7 @@ absl::Status RankGroup::Spawn(const WorkerOptions& options, int rank) {
   words.push_back(absl::StrCat("--tp-rank=", rank));
   const int fd = fcntl(region_.fd(), F_DUPFD, 3);  // not closed on exec, unlike the region's own
   words.push_back(absl::StrCat("--tp-memory=", fd));
+  words.push_back(absl::StrCat("--tp-leader=", getpid()));
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -130,7 +131,7 @@ RankGroup::~RankGroup() {
 
 absl::Status RunFollowingRank(const WorkerOptions& options) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() == 1) return absl::UnavailableError("rank 0 is gone");
+  if (getppid() != options.tp_leader) return absl::UnavailableError("rank 0 is gone");
   signal(SIGINT, SIG_IGN);  // a terminal sends it to all; rank 0 decides
   signal(SIGTERM, SIG_IGN);
   if (absl::Status pinned = PinTo(options); !pinned.ok()) return pinned;

@@ -41,6 +41,9 @@ class RankGroup {
   engine::SharedMemoryCollective& collective() { return collective_; }
   std::byte* kv_memory() const;
 
+  // From now on ranks may end: the engine is about to tell them to.
+  void ExpectEnd() { leaving_ = true; }
+
   // Waits until every rank has its weights; UNAVAILABLE, naming the rank, if one ends instead.
   absl::Status AwaitReady();
 

@@ -116,6 +116,7 @@ absl::Status WorkerServer::MakeRole(const WorkerOptions& options, const RoleFact
   EngineLoopOptions loop;
   {
     absl::MutexLock lock(&mutex_);
+    if (!engine_error_.ok()) return engine_error_;  // a rank was lost already
     on_engine_error_ = on_engine_error;
   }
   loop.on_engine_error = [this, notify = std::move(on_engine_error)](const absl::Status& status) {
@@ -205,6 +206,7 @@ bool WorkerServer::Stop() {
 
 WorkerServer::~WorkerServer() {
   Stop();
+  if (ranks_ != nullptr) ranks_->ExpectEnd();  // or the end of a rank would be called a loss
 }
 
 absl::Status WorkerServer::engine_error() const {

@@ -26,7 +26,7 @@ void WakeAll(const std::atomic<uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// b has happened if it is not before a, in numbers that wrap.
+// Whether a counter is at `wanted` or past it; the numbers wrap.
 bool Reached(uint32_t done, uint32_t wanted) {
   return int32_t(done - wanted) >= 0;
 }
@@ -56,7 +56,6 @@ void SharedMemoryCollective::Abort() {
 
 bool SharedMemoryCollective::Await(int rank, uint32_t exchange) const {
   Counter& other = counter(rank);
-  const auto aborted = [&] { return header().aborted.load(std::memory_order_acquire) != 0; };
   for (int i = 0; i < kSpins; ++i) {
     if (Reached(other.done.load(std::memory_order_acquire), exchange)) return true;
     if (i % 64 == 63 && aborted()) return false;
@@ -114,6 +113,7 @@ absl::Status SharedMemoryCollective::Exchange(float* rows, int64_t ld, int64_t c
       return absl::UnavailableError("a rank of this instance was lost");
     }
   }
+  if (aborted()) return absl::UnavailableError("a rank of this instance was lost");
   if (to == To::kRank0 && rank_ != 0) return absl::OkStatus();
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank == rank_ || width(rank) == 0) continue;

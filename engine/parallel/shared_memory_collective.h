@@ -35,8 +35,6 @@ class SharedMemoryCollective final : public kernels::Collective {
   // Every rank's current and later calls fail. Safe from any thread or process.
   void Abort();
 
-  uint64_t exchanges() const { return exchanges_; }
-
  private:
   struct alignas(64) Counter {
     std::atomic<uint32_t> done;      // exchanges, mod 2^32
@@ -51,6 +49,7 @@ class SharedMemoryCollective final : public kernels::Collective {
   float* buffer(int rank, uint64_t exchange) const;
 
   absl::Status Exchange(float* rows, int64_t ld, int64_t count, std::span<const int64_t> borders, To to);
+  bool aborted() const { return header().aborted.load(std::memory_order_acquire) != 0; }
   // False: aborted.
   bool Await(int rank, uint32_t exchange) const;
   void Raise();

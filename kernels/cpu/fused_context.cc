@@ -195,6 +195,7 @@ void FusedContext::Head(const HeadParams& p) {
   const int64_t blocks = NumLogitBlocks(vocab);
   const ProductOutput out{.y = p.logits + p.first, .ld = vocab, .bias = nullptr, .accumulate = false};
   // The largest of each block is looked for while its logits are in the cache.
+  static_assert(kLogitBlock == 64, "that is what block_maxima does");
   constexpr int64_t kPiece = 64, kBlockPanels = kLogitBlock / kPanelRows;
   const auto multiply = [&](const ProductRows& in, int64_t begin, int64_t end) {
     for (int64_t panel = begin; panel < end; panel += kPiece) {
