@@ -81,6 +81,31 @@ json EngineJson(const v1::EngineCounters& e) {
           {"commit_seconds", e.commit_seconds()}};
 }
 
+// What it sent to a peer, or took from one, since it started.
+json FlowJson(const v1::KvFlow& f) {
+  return {{"peer", f.peer()},
+          {"peer_incarnation", absl::StrCat(f.peer_incarnation())},
+          {"channel", f.channel()},
+          {"bytes", f.bytes()},
+          {"pieces", f.pieces()},
+          {"transfers", f.transfers()},
+          {"failed_transfers", f.failed_transfers()},
+          {"corrupt_pieces", f.corrupt_pieces()},
+          {"void_pieces", f.void_pieces()},
+          {"epochs", f.epochs()},
+          {"aborts", f.aborts()},
+          {"stale_messages", f.stale_messages()},
+          {"busy_seconds", f.busy_seconds()},
+          {"exposed_seconds", f.exposed_seconds()},
+          {"bytes_per_second", f.busy_seconds() > 0 ? double(f.bytes()) / f.busy_seconds() : 0.0}};
+}
+
+json FlowsJson(const v1::WorkerStatus& worker) {
+  json flows = json::array();
+  for (const v1::KvFlow& flow : worker.kv_flows()) flows.push_back(FlowJson(flow));
+  return flows;
+}
+
 }  // namespace
 
 json StateJson(const v1::ClusterState& state) {
@@ -98,6 +123,7 @@ json StateJson(const v1::ClusterState& state) {
                        {"model", worker.model()},
                        {"numerics", worker.numerics()},
                        {"engine", EngineJson(worker.engine())},
+                       {"kv_flows", FlowsJson(worker)},
                        // 64 bits do not survive every JSON reader as a number.
                        {"incarnation", absl::StrCat(worker.incarnation())}});
   }
