@@ -67,12 +67,16 @@ def differs(seen, alone):
     return ""
 
 
+def moved_for(seen, disturbances):
+    """Seconds that a request took while nothing stood still."""
+    return seen.ended - seen.began - standstill(disturbances, seen.began, seen.ended)
+
+
 def judge(seen, alone, disturbances):
     """Empty, or what is wrong. `disturbances`: those during it."""
     took = seen.ended - seen.began
-    still = standstill(disturbances, seen.began, seen.ended)
-    if took > min(LONGEST, PATIENCE + still):
-        return f"took {took:.1f} s, of which something stood still for {still:.1f} s"
+    if took > LONGEST or moved_for(seen, disturbances) > PATIENCE:
+        return f"took {took:.1f} s, of which nothing stood still for {moved_for(seen, disturbances):.1f} s"
     if seen.code == "OK" and seen.whole():
         return differs(seen, alone)
     for i, (got, want) in enumerate(zip(seen.choices, alone.choices, strict=True)):

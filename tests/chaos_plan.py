@@ -9,12 +9,14 @@ import random
 
 SHORT = (0.2, 1.0)  # seconds; a stop that nobody may notice
 LONG = (3.0, 15.0)  # one that may end pairs, leases and memberships
+ROUTER_LONG = (3.0, 8.0)  # one that ends all leases
 
 PIECE_FAULTS = ("corrupt", "lose", "stall", "fail")
 _WORKER = ("kill", "kill rank", "terminate", "short stop", "long stop")
 _PREFILL = _WORKER + tuple(f"fault {f}" for f in PIECE_FAULTS)
 _STEADY = ("short stop", "short stop", "long stop")
-_ROUTER = ("kill", "terminate", "short stop")
+_STOPS = ("short stop", "long stop")
+_ROUTER = ("kill", "terminate", *_STOPS)
 STRAYS = ("random", "preface", "hold", "reset", "trickle", "message")
 _AMBUSH = "ambush"  # of the ports that a pair opens for a moment
 STRANGERS = STRAYS + (_AMBUSH,)
@@ -93,7 +95,7 @@ def make_round(seed, number, size):
         if flags[slot][1] == 1:
             cards = [c for c in cards if c != "kill rank"]
         decks[slot] = _Deck(rng, cards)
-    decks["router"] = _Deck(rng, ["short stop"] if "router" in steady else _ROUTER)
+    decks["router"] = _Deck(rng, _STOPS if "router" in steady else _ROUTER)
     decks["strangers"] = _Deck(rng, STRANGERS)
     phases = [_make_phase(rng, decks, workers, size) for _ in range(size.phases)]
     return Round(number, flags, steady, phases)
@@ -130,7 +132,8 @@ def _event(rng, slot, kind, at, length):
     if kind == "short stop":
         return Event(at, slot, kind, seconds=rng.uniform(*SHORT), which=which)
     if kind == "long stop":
-        return Event(at, slot, kind, seconds=max(LONG[0], min(rng.uniform(*LONG), length - at)), which=which)
+        least, most = ROUTER_LONG if slot == "router" else LONG
+        return Event(at, slot, kind, seconds=max(least, min(rng.uniform(least, most), length - at)), which=which)
     if kind.startswith("fault "):
         return Event(at, slot, kind, fault=_piece_faults(rng, kind.split()[1]), which=which)
     return Event(at, slot, kind, seconds=rng.choice([0.0, rng.uniform(0.0, 3.0)]), which=which)
