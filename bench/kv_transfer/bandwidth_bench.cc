@@ -32,6 +32,7 @@ namespace {
 struct Flags {
   int rounds = 21;
   std::string json;
+  std::string shape, channel;  // empty: all
   kvtransfer::Receiver::Options receiver;
 };
 
@@ -174,7 +175,9 @@ class PrefillProcess {
       : socket_(socket), flags_(flags), pipelines_(pipelines) {}
 
   void Run() {
-    for (int shape = 0; shape < int(shapes_.size()); ++shape) Measure(shape);
+    for (int shape = 0; shape < int(shapes_.size()); ++shape) {
+      if (flags_.shape.empty() || flags_.shape == shapes_[size_t(shape)].name) Measure(shape);
+    }
     Put(socket_, Command());
     if (!flags_.json.empty())
       std::ofstream(flags_.json) << "{\"rounds\": " << flags_.rounds << ", \"series\": [" << json_ << "]}\n";
@@ -193,6 +196,7 @@ class PrefillProcess {
           std::make_unique<PrefillSide>(shape, pool, PairOptions{Name(channel), flags_.receiver}, started.port);
     }
     for (const Channel channel : kChannels) {
+      if (!flags_.channel.empty() && flags_.channel != Name(channel)) continue;
       Series limit{std::string(Name(channel)) + " limit", {}, {}, {}};
       std::vector<Series> real;
       for (const int leases : kLeases) {
@@ -288,6 +292,8 @@ int Main(int argc, char** argv) {
   CLI::App app("Bandwidth of KV transfers as a share of what two copying processes reach");
   app.add_option("--rounds", flags.rounds, "Rounds that count")->capture_default_str();
   app.add_option("--json", flags.json, "Write the figures to this file");
+  app.add_option("--shape", flags.shape, "Only this one: default or 8b");
+  app.add_option("--channel", flags.channel, "Only this one: shm or tcp");
   app.add_option("--window", flags.receiver.window, "Pieces in flight")->capture_default_str();
   app.add_option("--lease-window", flags.receiver.lease_window, "Of them of one lease")->capture_default_str();
   app.add_option("--piece-bytes", flags.receiver.max_piece_bytes, "Most bytes of a piece")->capture_default_str();
