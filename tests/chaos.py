@@ -252,7 +252,7 @@ class Round:
 
     def _judge(self, index, ask, alone, seen, kind):
         disturbances = self.disturbances.during(seen.began, seen.ended)
-        lost = re.search(r"lost while the request was (\w+)", seen.detail)
+        lost = re.search(r"lost while the request was (\w+(?: reserved)?)", seen.detail)
         with self.tally.lock:
             self.tally.outcomes[kind if kind != "plain" else seen.way, seen.code] += 1
             self.tally.slowest = max(self.tally.slowest, moved_for(seen, disturbances))

@@ -8,7 +8,7 @@ import re
 import threading
 
 GRACE = 3.0     # seconds after the repair: pairs and streams are rebuilt
-PATIENCE = 40.0  # seconds without any disturbance that a request may take; machines are busy
+PATIENCE = 20.0  # seconds without any disturbance that a request may take; machines are busy
 LONGEST = 110.0  # whatever happens
 MAY_FAIL = {"UNAVAILABLE", "ABORTED", "DATA_LOSS", "RESOURCE_EXHAUSTED"}
 
