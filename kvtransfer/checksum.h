@@ -13,11 +13,17 @@
 
 namespace sluice::kvtransfer {
 
+inline constexpr uint64_t kIndexStep = 0x9e3779b97f4a7c15u, kMixA = 0xbf58476d1ce4e5b9u, kMixB = 0x94d049bb133111ebu;
+
+constexpr uint64_t IndexKey(uint64_t index) {
+  return index * kIndexStep + 0xd1b54a32d192ed03u;
+}
+
 constexpr uint64_t Mix(uint64_t word, uint64_t index) {
-  uint64_t x = word ^ (index * 0x9e3779b97f4a7c15u + 0xd1b54a32d192ed03u);
-  x *= 0xbf58476d1ce4e5b9u;
+  uint64_t x = word ^ IndexKey(index);
+  x *= kMixA;
   x ^= x >> 32;
-  x *= 0x94d049bb133111ebu;
+  x *= kMixB;
   x ^= x >> 29;
   return x;
 }

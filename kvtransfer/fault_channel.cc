@@ -1,6 +1,7 @@
 #include "kvtransfer/fault_channel.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,11 @@ class FaultChannel : public SendChannel {
       : channel_(std::move(channel)), state_(std::move(state)) {}
 
   absl::StatusOr<std::span<std::byte>> Buffer(uint64_t sequence, size_t bytes) override {
+    if (lost_) {  // the real channel still waits for what was lost
+      if (absl::Status s = status(); !s.ok()) return s;
+      nowhere_.resize(bytes);
+      return std::span<std::byte>(nowhere_);
+    }
     auto buffer = channel_->Buffer(sequence, bytes);
     if (buffer.ok()) buffer_ = *buffer;
     return buffer;
@@ -32,8 +38,9 @@ class FaultChannel : public SendChannel {
     if (plan.stall.contains(piece)) stalled_ = true;
     if (stalled_ || plan.lose.contains(piece)) {
       Note("losing", piece);
-      return absl::OkStatus();
+      lost_ = true;
     }
+    if (lost_) return absl::OkStatus();
     if (plan.corrupt.contains(piece) && !buffer_.empty()) {
       Note("corrupting", piece);
       buffer_[buffer_.size() / 2] ^= std::byte(0x10);
@@ -54,6 +61,8 @@ class FaultChannel : public SendChannel {
   std::shared_ptr<FaultState> state_;
   std::span<std::byte> buffer_;
   bool stalled_ = false;
+  bool lost_ = false;
+  std::vector<std::byte> nowhere_;
 };
 
 }  // namespace

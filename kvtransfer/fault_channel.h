@@ -17,9 +17,10 @@ namespace sluice::kvtransfer {
 
 struct FaultPlan {
   std::set<uint64_t> corrupt;  // one byte is changed after the checksum was taken
-  std::set<uint64_t> lose;     // the bytes are never handed over, though Send says OK
-  std::set<uint64_t> stall;    // as lose, and so is everything after it
-  std::set<uint64_t> fail;     // Send fails
+  // The bytes are never handed over, though Send says OK; nor is what comes after them, since a channel keeps its order.
+  std::set<uint64_t> lose;
+  std::set<uint64_t> stall;  // as lose; what is lost after it is counted, too
+  std::set<uint64_t> fail;   // Send fails
 };
 
 // "corrupt=3,lose=7,stall=9,fail=2"; each key may come several times. INVALID_ARGUMENT names the bad part.

@@ -61,15 +61,8 @@ class ClientLink final : public grpc::ClientBidiReactor<v1::SenderMessage, v1::R
     StartWrite(&queue_.current);
   }
 
-  void Close(const absl::Status&) override {
-    bool cancel_now;
-    {
-      absl::MutexLock lock(&mutex_);
-      closing_ = queue_.ended = true;
-      cancel_now = !queue_.writing && queue_.waiting.empty();
-    }
-    if (cancel_now) End();
-  }
+  // A write towards a peer that stands still does not end, so nothing waits for it.
+  void Close(const absl::Status&) override { End(); }
 
   void OnReadDone(bool ok) override {
     if (!ok) return End();
@@ -79,17 +72,16 @@ class ClientLink final : public grpc::ClientBidiReactor<v1::SenderMessage, v1::R
   }
 
   void OnWriteDone(bool ok) override {
-    bool write = false, end = !ok;
+    bool write = false;
     {
       absl::MutexLock lock(&mutex_);
       queue_.writing = false;
       if (!ok || lost_) queue_.waiting.clear();
       write = queue_.Next();
-      if (!write && closing_) end = true;
       if (!write && lost_ && !std::exchange(hold_removed_, true)) release_hold_ = true;
     }
     if (write) StartWrite(&queue_.current);
-    if (end) End();
+    if (!ok) End();
     ReleaseHold();
   }
 
@@ -130,7 +122,6 @@ class ClientLink final : public grpc::ClientBidiReactor<v1::SenderMessage, v1::R
   v1::ReceiverMessage incoming_;
   absl::Mutex mutex_;
   WriteQueue<v1::SenderMessage> queue_;  // `current` belongs to whoever set `writing`
-  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   bool lost_ ABSL_GUARDED_BY(mutex_) = false;
   bool hold_removed_ ABSL_GUARDED_BY(mutex_) = false;
   bool release_hold_ ABSL_GUARDED_BY(mutex_) = false;

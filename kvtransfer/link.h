@@ -21,7 +21,8 @@ class Link {
   virtual ~Link() = default;
   // No-op once the link has ended.
   virtual void Send(Out message) = 0;
-  // Ends the link after what was sent before; on_end follows.
+  // Ends the link; on_end follows within a moment, whatever the peer does. What was sent before still goes out on the
+  // accepting side; the dialling side drops what the peer has not taken yet.
   virtual void Close(const absl::Status& why) = 0;
 };
 

@@ -33,7 +33,7 @@ class Receiver {
  public:
   struct Options {
     int window = 4;
-    int lease_window = 1;
+    int lease_window = 3;  // with one, gathering and scattering of a lone lease would take turns
     int64_t max_piece_bytes = int64_t{4} << 20;
     // A lease with pieces announced or granted but without progress for this long fails.
     absl::Duration progress_timeout = absl::Seconds(10);

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -109,7 +110,9 @@ class Cluster:
         self.workers = []
         self.router = None
         self.client = None
+        self.keep = False  # the folder with the logs, when it is closed
         self._started = 0
+        self._lock = threading.Lock()  # servers may be started on several threads
 
     def __enter__(self):
         try:
@@ -133,12 +136,13 @@ class Cluster:
         return f"127.0.0.1:{self.port}"
 
     def _log(self, name):
-        self._started += 1
-        return self.folder / f"{self._started:02}-{name}.log"
+        with self._lock:
+            self._started += 1
+            return self.folder / f"{self._started:02}-{name}.log"
 
-    def start_router(self, port=0):
-        self.router = Server([BUILD / "sluice_router", "--model", self.model, "--grpc-port", port, "--http-port", 0,
-                              *self.router_flags], self._log("router")).wait_ready()
+    def start_router(self, port=0, http_port=0):
+        self.router = Server([BUILD / "sluice_router", "--model", self.model, "--grpc-port", port, "--http-port",
+                              http_port, *self.router_flags], self._log("router")).wait_ready()
         self.port = int(self.router.fields["grpc"].rsplit(":", 1)[1])
         if self.client:
             self.client.close()
@@ -183,4 +187,5 @@ class Cluster:
             if server and server.process.poll() is None:
                 server.process.kill()
                 server.process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if not self.keep:
+            shutil.rmtree(self.folder, ignore_errors=True)

@@ -67,14 +67,17 @@ class Answer:
 
 
 class Client:
-    def __init__(self, address):
+    """`like`: another client of such a server, whose messages it takes over without asking for them."""
+
+    def __init__(self, address, like=None):
         self.address = address
         self.channel = grpc.insecure_channel(address, options=[
             ("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1),
             ("grpc.use_local_subchannel_pool", 1),
             # A test that restarts a server must not wait for a client's back-off.
             ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200)])
-        self._pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(self.channel))
+        self._pool = like._pool if like else descriptor_pool.DescriptorPool(
+            ProtoReflectionDescriptorDatabase(self.channel))
         self.GenerateRequest, self._generate = self._method("Inference", "Generate", stream=True)
         self.GetStateRequest, self._get_state = self._method("Cluster", "GetState", stream=False)
         self.raw_generate = self.channel.unary_stream(

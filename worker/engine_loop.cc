@@ -94,7 +94,7 @@ void EngineLoop::Run() {
     }
     PlanAhead();
   }
-  v1::ErrorInfo error = MakeError(v1::INTERNAL_ERROR, std::string(status.message()));
+  v1::ErrorInfo error = ErrorOfFailedEngine(status);
   if (status.ok()) {
     absl::MutexLock lock(&mutex_);
     error = stop_error_;

@@ -53,6 +53,10 @@ v1::ErrorInfo ErrorOfRefusedAdd(const absl::Status& status) {
   return MakeError(v1::INTERNAL_ERROR, message);
 }
 
+v1::ErrorInfo ErrorOfFailedEngine(const absl::Status& status) {
+  return MakeError(absl::IsUnavailable(status) ? v1::WORKER_LOST : v1::INTERNAL_ERROR, std::string(status.message()));
+}
+
 v1::ErrorInfo ErrorOfTransfer(const absl::Status& status) {
   const v1::ErrorReason unnamed = absl::IsDataLoss(status) ? v1::CHECKSUM_MISMATCH : v1::TRANSFER_FAILED;
   const v1::ErrorInfo named = kvtransfer::ToErrorInfo(status, unnamed);

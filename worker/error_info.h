@@ -17,6 +17,10 @@ v1::ErrorInfo MakeError(v1::ErrorReason reason, std::string message);
 // RESOURCE_EXHAUSTED (not now) of Engine::Add; anything else is INTERNAL_ERROR.
 v1::ErrorInfo ErrorOfRefusedAdd(const absl::Status& status);
 
+// What the requests of an engine fail with when a step fails: WORKER_LOST if a rank of the instance is gone
+// (UNAVAILABLE), which another worker can make good; else INTERNAL_ERROR.
+v1::ErrorInfo ErrorOfFailedEngine(const absl::Status& status);
+
 // What a request that loses its KV transfer fails with: the reason that the other side gave, CHECKSUM_MISMATCH or
 // TRANSFER_FAILED.
 v1::ErrorInfo ErrorOfTransfer(const absl::Status& status);
