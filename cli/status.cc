@@ -106,6 +106,26 @@ json FlowsJson(const v1::WorkerStatus& worker) {
   return flows;
 }
 
+// One line a pair and side; empty where no KV moves.
+std::string FlowTable(const v1::ClusterState& state) {
+  std::vector<Row> rows = {{"WORKER", "KV TO/FROM", "CHANNEL", "MB", "TRANSFERS", "FAILED", "MB/S", "EXPOSED MS", "EPOCHS",
+                            "CORRUPT", "VOID"}};
+  for (const v1::WorkerStatus& worker : state.workers()) {
+    for (const v1::KvFlow& flow : worker.kv_flows()) {
+      const double megabytes = double(flow.bytes()) / 1e6;
+      rows.push_back(
+          {absl::StrCat(RoleName(worker.role()), " ", worker.port()),
+           flow.peer().empty() ? absl::StrCat(flow.peer_incarnation()) : flow.peer(),
+           flow.channel().empty() ? "down" : flow.channel(), absl::StrFormat("%.1f", megabytes),
+           absl::StrCat(flow.transfers()), absl::StrCat(flow.failed_transfers()),
+           flow.busy_seconds() > 0 ? absl::StrFormat("%.0f", megabytes / flow.busy_seconds()) : "-",
+           flow.transfers() > 0 ? absl::StrFormat("%.1f", flow.exposed_seconds() * 1e3 / double(flow.transfers())) : "-",
+           absl::StrCat(flow.epochs()), absl::StrCat(flow.corrupt_pieces()), absl::StrCat(flow.void_pieces())});
+    }
+  }
+  return rows.size() == 1 ? "" : RenderTable(rows);
+}
+
 }  // namespace
 
 json StateJson(const v1::ClusterState& state) {
@@ -147,7 +167,9 @@ std::string StateTable(const v1::ClusterState& state, const std::string& router)
                     StateName(worker.state()), absl::StrCat(worker.blocks_free(), "/", worker.blocks_total()),
                     absl::StrCat(worker.running()), absl::StrCat(worker.waiting()), worker.numerics()});
   }
-  return out + RenderTable(rows);
+  absl::StrAppend(&out, RenderTable(rows));
+  const std::string flows = FlowTable(state);
+  return flows.empty() ? out : absl::StrCat(out, "\n", flows);
 }
 
 int RunStatus(const StatusOptions& options) {
