@@ -1,4 +1,4 @@
-// All KV transfers of one decode rank: accepts the links of prefill ranks, grants, checks, scatters.
+// All KV transfers of one decode rank: accepts the links of prefill ranks, grants, scatters, checks.
 //
 // One thread of its own runs the Receiver machines, the checksums and the copies. Calls from outside (the engine
 // thread) only post; results come by callback on that thread.

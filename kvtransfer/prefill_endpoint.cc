@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "grpcpp/create_channel.h"
-#include "kvtransfer/checksum.h"
 #include "kvtransfer/error_info.h"
 #include "kvtransfer/fingerprint.h"
 #include "kvtransfer/piece_split.h"
@@ -256,8 +255,7 @@ void PrefillEndpoint::Gather(Pair& pair, const Sender::Gather& gather, uint64_t 
   if (!buffer.ok()) return pair.machine->Abort(buffer.status());
   uint64_t checksum = 0;
   if (!gather.dropped) {
-    GatherPiece(gather.piece, options_.kv, transfers_.at({incarnation, gather.lease_id}), *buffer);
-    checksum = Checksum(*buffer);
+    checksum = GatherPiece(gather.piece, options_.kv, transfers_.at({incarnation, gather.lease_id}), *buffer);
   }
   if (absl::Status s = pair.channel->Send(gather.sequence); !s.ok()) return pair.machine->Abort(s);
   pair.machine->Sent(gather.sequence, checksum, thread_->Now());
