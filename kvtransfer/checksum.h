@@ -30,4 +30,21 @@ constexpr uint64_t Mix(uint64_t word, uint64_t index) {
 
 uint64_t Checksum(std::span<const std::byte> bytes);
 
+// The same in steps, each while what it reads is in the cache anyway. `bytes` may be written up to where it is summed.
+class RunningChecksum {
+ public:
+  explicit RunningChecksum(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  // Bytes before `end` are final. REQUIRES: no less than in the call before.
+  void Cover(size_t end);
+
+  // All are.
+  uint64_t Finish();
+
+ private:
+  const std::span<const std::byte> bytes_;
+  size_t summed_ = 0;  // bytes, in whole runs of vectors
+  uint64_t total_ = 0;
+};
+
 }  // namespace sluice::kvtransfer

@@ -1,5 +1,6 @@
 #include "kvtransfer/checksum.h"
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -33,6 +34,23 @@ TEST(Checksum, EqualsTheDefinitionAtEveryLengthAndAlignment) {
       const std::span<const std::byte> part(bytes.data() + begin, n);
       ASSERT_EQ(Checksum(part), Naive(part)) << begin << " " << n;
     }
+  }
+}
+
+TEST(Checksum, IsTheSameInSteps) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 200; ++round) {
+    const auto bytes = RandomBytes(random() % 3000, random());
+    std::vector<std::byte> written(bytes.size());  // what is not covered yet holds something else
+    RunningChecksum sum(written);
+    for (size_t at = 0; at < bytes.size();) {
+      const size_t step = std::min<size_t>(random() % 700, bytes.size() - at);
+      std::copy_n(bytes.begin() + ptrdiff_t(at), step, written.begin() + ptrdiff_t(at));
+      sum.Cover(at += step);
+    }
+    ASSERT_EQ(sum.Finish(), Naive(bytes)) << bytes.size();
   }
 }
 

@@ -7,7 +7,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "glog/logging.h"
-#include "kvtransfer/checksum.h"
 #include "kvtransfer/error_info.h"
 #include "kvtransfer/fingerprint.h"
 #include "kvtransfer/shards_proto.h"
@@ -326,12 +325,12 @@ void DecodeEndpoint::Scatter(Pair& pair, const Receiver::Scatter& scatter) {
   absl::Status status;
   if (const absl::StatusOr<std::span<const std::byte>> view = pair.channel->View(scatter.sequence); !view.ok()) {
     status = view.status();
-  } else if (Checksum(*view) != scatter.checksum) {
+  } else if (Lease& lease = leases_.at(scatter.lease_id);
+             ScatterPiece(scatter.piece, options_.kv, lease.blocks, *view) != scatter.checksum) {
+    // Wrong bytes are in the lease's blocks now, which nobody reads: it never becomes a sequence.
     status = absl::DataLossError(absl::StrFormat("a KV piece of lease %d has the wrong checksum", scatter.lease_id));
     LOG(ERROR) << status.message();
   } else {
-    Lease& lease = leases_.at(scatter.lease_id);
-    ScatterPiece(scatter.piece, options_.kv, lease.blocks, *view);
     lease.landed = absl::Now();
     VLOG(2) << "KV piece " << scatter.sequence << " of lease " << scatter.lease_id << " has landed";
   }

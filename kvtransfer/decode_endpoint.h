@@ -1,4 +1,4 @@
-// All KV transfers of one decode rank: accepts the links of the ranks of prefill workers, grants, checks, scatters.
+// All KV transfers of one decode rank: accepts the links of the ranks of prefill workers, grants, scatters, checks.
 //
 // One thread of its own runs the Receiver machines, the checksums and the copies. Calls from outside (the engine
 // thread) only post; results come by callback on that thread.

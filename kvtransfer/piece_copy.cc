@@ -1,8 +1,10 @@
 #include "kvtransfer/piece_copy.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/str_format.h"
+#include "kvtransfer/checksum.h"
 
 namespace sluice::kvtransfer {
 namespace {
@@ -13,7 +15,10 @@ absl::Status CheckRange(const char* name, int begin, int end, int low, int high)
       absl::StrFormat("piece: %s range [%d, %d) is empty or outside [%d, %d)", name, begin, end, low, high));
 }
 
-// Calls run(pool offset of the run's start, layer, bytes) for every contiguous run of the piece, in wire order.
+// Stays in the first cache between its copying and its sum.
+constexpr size_t kMostRun = 8192;
+
+// Calls run(start, bytes) for the contiguous runs of the piece in wire order, long ones in parts.
 template <typename Run>
 void ForEachRun(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks, Run run) {
   const size_t bytes = size_t(piece.head_end() - piece.head_begin()) * kv.layout.head_bytes();
@@ -21,7 +26,8 @@ void ForEachRun(const v1::Piece& piece, const HostKv& kv, std::span<const int32_
     std::byte* base = kv.layer_data(layer);
     for (int b = piece.block_begin(); b < piece.block_end(); ++b) {
       for (int is_v = 0; is_v < 2; ++is_v) {
-        run(base + kv.layout.offset(blocks[b], is_v, piece.head_begin() - kv.first_head, 0), bytes);
+        std::byte* start = base + kv.layout.offset(blocks[b], is_v, piece.head_begin() - kv.first_head, 0);
+        for (size_t at = 0; at < bytes; at += kMostRun) run(start + at, std::min(kMostRun, bytes - at));
       }
     }
   }
@@ -42,21 +48,27 @@ size_t PieceBytes(const v1::Piece& piece, const kernels::KvLayout& layout) {
          size_t(piece.head_end() - piece.head_begin()) * layout.head_bytes();
 }
 
-void GatherPiece(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks, std::span<std::byte> out) {
-  std::byte* to = out.data();
-  ForEachRun(piece, kv, blocks, [&to](const std::byte* run, size_t bytes) {
-    std::memcpy(to, run, bytes);
-    to += bytes;
+uint64_t GatherPiece(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks,
+                     std::span<std::byte> out) {
+  RunningChecksum sum(out);
+  size_t at = 0;
+  ForEachRun(piece, kv, blocks, [&](const std::byte* run, size_t bytes) {
+    std::memcpy(out.data() + at, run, bytes);
+    sum.Cover(at += bytes);
   });
+  return sum.Finish();
 }
 
-void ScatterPiece(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks,
-                  std::span<const std::byte> in) {
-  const std::byte* from = in.data();
-  ForEachRun(piece, kv, blocks, [&from](std::byte* run, size_t bytes) {
-    std::memcpy(run, from, bytes);
-    from += bytes;
+uint64_t ScatterPiece(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks,
+                      std::span<const std::byte> in) {
+  RunningChecksum sum(in);
+  size_t at = 0;
+  ForEachRun(piece, kv, blocks, [&](std::byte* run, size_t bytes) {
+    sum.Cover(at + bytes);
+    std::memcpy(run, in.data() + at, bytes);
+    at += bytes;
   });
+  return sum.Finish();
 }
 
 }  // namespace sluice::kvtransfer

@@ -37,9 +37,10 @@ absl::Status ValidatePiece(const v1::Piece& piece, const HostKv& kv, int num_lea
 // REQUIRES (all below): a valid piece.
 size_t PieceBytes(const v1::Piece& piece, const kernels::KvLayout& layout);
 
-// blocks: the lease's block list, ids in the pool. out/in is [PieceBytes].
-void GatherPiece(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks, std::span<std::byte> out);
-void ScatterPiece(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks,
-                  std::span<const std::byte> in);
+// blocks: the lease's block list, ids in the pool. out/in is [PieceBytes]. Both return its checksum, which costs least
+// on the way; whoever scatters knows only afterwards whether the bytes were right.
+uint64_t GatherPiece(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks, std::span<std::byte> out);
+uint64_t ScatterPiece(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks,
+                      std::span<const std::byte> in);
 
 }  // namespace sluice::kvtransfer

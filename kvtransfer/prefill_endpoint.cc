@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "grpcpp/create_channel.h"
-#include "kvtransfer/checksum.h"
 #include "kvtransfer/error_info.h"
 #include "kvtransfer/fingerprint.h"
 #include "kvtransfer/shards_proto.h"
@@ -354,8 +353,7 @@ void PrefillEndpoint::Gather(Pair& pair, const Sender::Gather& gather, uint64_t 
   if (!buffer.ok()) return pair.machine->Abort(buffer.status());
   uint64_t checksum = 0;
   if (!gather.dropped) {
-    GatherPiece(gather.piece, options_.kv, transfers_.at({incarnation, gather.lease_id}).blocks, *buffer);
-    checksum = Checksum(*buffer);
+    checksum = GatherPiece(gather.piece, options_.kv, transfers_.at({incarnation, gather.lease_id}).blocks, *buffer);
   }
   if (absl::Status s = pair.channel->Send(gather.sequence); !s.ok()) return pair.machine->Abort(s);
   pair.machine->Sent(gather.sequence, checksum, thread_->Now());

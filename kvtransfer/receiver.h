@@ -47,7 +47,7 @@ class Receiver {
     uint64_t sequence = 0;
     int64_t bytes = 0;
   };
-  // Verify the checksum of the arrived bytes and scatter them, then call Scattered().
+  // Scatter the arrived bytes and verify their checksum, then call Scattered().
   struct Scatter {
     uint64_t sequence = 0;
     uint64_t lease_id = 0;

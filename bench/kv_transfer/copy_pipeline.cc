@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <climits>
+#include <cstring>
 #include <span>
 
 #include "glog/logging.h"
@@ -20,11 +21,38 @@
 namespace sluice::bench {
 namespace {
 
-using kvtransfer::GatherPiece;
 using kvtransfer::PieceBytes;
-using kvtransfer::ScatterPiece;
 
 constexpr int kSpins = 2000;
+
+// The endpoints' own copying sums on the way; a limit must not.
+template <typename Copy>
+void ForEachRun(const v1::Piece& piece, const Load& load, Copy copy) {
+  const kernels::KvLayout& layout = load.kv.layout;
+  const size_t bytes = size_t(piece.head_end() - piece.head_begin()) * layout.head_bytes();
+  for (int layer = piece.layer_begin(); layer < piece.layer_end(); ++layer) {
+    std::byte* region = load.kv.layer_data(layer);
+    for (int b = piece.block_begin(); b < piece.block_end(); ++b) {
+      for (int is_v = 0; is_v < 2; ++is_v) {
+        copy(region + layout.offset(load.blocks[size_t(b)], is_v, piece.head_begin(), 0), bytes);
+      }
+    }
+  }
+}
+
+void GatherPlain(const v1::Piece& piece, const Load& load, std::byte* to) {
+  ForEachRun(piece, load, [&to](const std::byte* run, size_t bytes) {
+    std::memcpy(to, run, bytes);
+    to += bytes;
+  });
+}
+
+void ScatterPlain(const v1::Piece& piece, const Load& load, const std::byte* from) {
+  ForEachRun(piece, load, [&from](std::byte* run, size_t bytes) {
+    std::memcpy(run, from, bytes);
+    from += bytes;
+  });
+}
 
 class Ring final : public CopyPipeline {
  public:
@@ -39,7 +67,7 @@ class Ring final : public CopyPipeline {
   void Send(const Load& load) override {
     for (const v1::Piece& piece : load.pieces) {
       Await(counters_->landed, next_ - uint32_t(limits_.window) + 1);
-      GatherPiece(piece, load.kv, load.blocks, Slot(piece, load));
+      GatherPlain(piece, load, Slot());
       Raise(counters_->sent);
       ++next_;
     }
@@ -49,7 +77,7 @@ class Ring final : public CopyPipeline {
   void Receive(const Load& load) override {
     for (const v1::Piece& piece : load.pieces) {
       Await(counters_->sent, next_ + 1);
-      ScatterPiece(piece, load.kv, load.blocks, Slot(piece, load));
+      ScatterPlain(piece, load, Slot());
       Raise(counters_->landed);
       ++next_;
     }
@@ -61,9 +89,7 @@ class Ring final : public CopyPipeline {
     alignas(64) std::atomic<uint32_t> landed;
   };
 
-  std::span<std::byte> Slot(const v1::Piece& piece, const Load& load) const {
-    return {slots_ + (next_ % uint32_t(limits_.window)) * limits_.max_piece_bytes, PieceBytes(piece, load.kv.layout)};
-  }
+  std::byte* Slot() const { return slots_ + (next_ % uint32_t(limits_.window)) * limits_.max_piece_bytes; }
 
   // Until the counter has reached the value.
   static void Await(std::atomic<uint32_t>& counter, uint32_t value) {
@@ -117,7 +143,7 @@ class Sockets final : public CopyPipeline {
     size_t turn = 0;
     for (const v1::Piece& piece : load.pieces) {
       const std::span<std::byte> bytes = std::span(buffer_).first(PieceBytes(piece, load.kv.layout));
-      GatherPiece(piece, load.kv, load.blocks, bytes);
+      GatherPlain(piece, load, bytes.data());
       for (size_t done = 0; done < bytes.size();) {
         const ssize_t n = send(to_[turn], bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
         PCHECK(n > 0);
@@ -138,7 +164,7 @@ class Sockets final : public CopyPipeline {
         PCHECK(n > 0);
         done += size_t(n);
       }
-      ScatterPiece(piece, load.kv, load.blocks, bytes);
+      ScatterPlain(piece, load, bytes.data());
       turn = (turn + 1) % from_.size();
     }
     const char landed = 1;
