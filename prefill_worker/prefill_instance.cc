@@ -15,7 +15,7 @@ using kvtransfer::Sender;
 PrefillInstance::PrefillInstance(const worker::RoleEnvironment& environment, kvtransfer::FaultPlan faults,
                                  PrefillEndpoint::Options timing)
     : environment_(environment),
-      role_(environment.kv.layout.block_size, environment.engine, environment.requests, *this),
+      role_(environment.kv.layout, environment.engine, environment.requests, *this),
       endpoint_((faults_->plan = std::move(faults), Complete(std::move(timing))), MakeCallbacks()) {}
 
 PrefillEndpoint::Options PrefillInstance::Complete(PrefillEndpoint::Options options) {
@@ -77,8 +77,8 @@ void PrefillInstance::Open(TransferId id, v1::RequestKey key, std::vector<int32_
   endpoint_.Open(id, std::move(key), std::move(blocks));
 }
 
-void PrefillInstance::AddBlocks(TransferId id, int begin, int end) {
-  endpoint_.AddBlocks(id, begin, end);
+void PrefillInstance::AddBlocks(TransferId id, int begin, int end, LayerRange layers) {
+  endpoint_.AddBlocks(id, begin, end, layers);
 }
 
 void PrefillInstance::Commit(TransferId id, v1::Commit commit) {

@@ -168,6 +168,12 @@ absl::Status WorkerCore::Step(const std::function<absl::Time()>& clock) {
   return absl::OkStatus();
 }
 
+std::unique_ptr<engine::StepWork> WorkerCore::BeginStep() {
+  std::unique_ptr<engine::StepWork> step = engine_.Begin();
+  if (step != nullptr) role_.OnPlanned(*step);
+  return step;
+}
+
 void WorkerCore::CommitStep(std::unique_ptr<engine::StepWork> step, absl::Time now) {
   const std::vector<engine::TokenOutput> outputs = engine_.Commit(std::move(step));
   // The engine says them with choice 0, which need not be the first of its choices in the step.

@@ -54,7 +54,7 @@ class WorkerCore {
 
   // Plans an engine step; null when nothing can be computed now. The step is executed elsewhere (EnginePort::Execute);
   // messages may be handled meanwhile.
-  std::unique_ptr<engine::StepWork> BeginStep() { return engine_.Begin(); }
+  std::unique_ptr<engine::StepWork> BeginStep();
 
   // What an executed step brought; `now` is its end. AfterStep follows once that is on its way (TakeOutgoing).
   void CommitStep(std::unique_ptr<engine::StepWork> step, absl::Time now);
