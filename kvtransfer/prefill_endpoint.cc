@@ -204,6 +204,7 @@ void PrefillEndpoint::AddBlocks(TransferId id, int begin, int end) {
     const auto it = pairs_.find(id.decode_incarnation);
     if (!transfers_.contains(id) || it == pairs_.end() || it->second.machine == nullptr) return;
     Pair& pair = it->second;
+    VLOG(2) << "KV blocks [" << begin << ", " << end << ") of lease " << id.lease_id << " are final";
     for (const v1::Piece& piece :
          SplitBlocks(options_.kv.layout, options_.kv.first_head, begin, end, pair.max_piece_bytes)) {
       pair.machine->AddPiece(id.lease_id, piece, int64_t(PieceBytes(piece, options_.kv.layout)), thread_->Now());
@@ -258,6 +259,8 @@ void PrefillEndpoint::Gather(Pair& pair, const Sender::Gather& gather, uint64_t 
     checksum = GatherPiece(gather.piece, options_.kv, transfers_.at({incarnation, gather.lease_id}), *buffer);
   }
   if (absl::Status s = pair.channel->Send(gather.sequence); !s.ok()) return pair.machine->Abort(s);
+  VLOG(2) << "KV piece " << gather.sequence << " of lease " << gather.lease_id << " is sent, " << gather.bytes
+          << " bytes";
   pair.machine->Sent(gather.sequence, checksum, thread_->Now());
 }
 
