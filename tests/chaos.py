@@ -274,6 +274,8 @@ class Round:
             slot.check_alive()
         wait_until(self._all_active, 20, lambda: f"all workers active:\n{self._state_or_error()}")
         took = self._all_free(max(0.5, bound - (time.monotonic() - since)))
+        # From here on nothing excuses an error.
+        time.sleep(max(0, self.disturbances.last_end() + GRACE - time.monotonic()))
         rng = random.Random(f"{self.options.seed} {self.plan.number} quiet {phase}")
         for _ in range(12):
             self._one(rng, self._state, None, plain=True)

@@ -38,6 +38,10 @@ class Disturbances:
         with self._lock:
             return [d for d in self._all if d.overlap(began, ended) > 0]
 
+    def last_end(self):
+        with self._lock:
+            return max((d.ended for d in self._all), default=0.0)
+
     def forget(self, before):
         """Those that ended long before."""
         with self._lock:

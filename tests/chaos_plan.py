@@ -8,14 +8,15 @@ import dataclasses
 import random
 
 SHORT = (0.2, 1.0)  # seconds; a stop that nobody may notice
+CALM = 5.0          # seconds at the beginning of a phase with nothing that a client may notice
 LONG = (3.0, 15.0)  # one that may end pairs, leases and memberships
 ROUTER_LONG = (3.0, 8.0)  # one that ends all leases
 
+_STOPS = ("short stop", "long stop")
 PIECE_FAULTS = ("corrupt", "lose", "stall", "fail")
 _WORKER = ("kill", "kill rank", "terminate", "short stop", "long stop")
 _PREFILL = _WORKER + tuple(f"fault {f}" for f in PIECE_FAULTS)
-_STEADY = ("short stop", "short stop", "long stop")
-_STOPS = ("short stop", "long stop")
+_STEADY = _STOPS
 _ROUTER = ("kill", "terminate", *_STOPS)
 STRAYS = ("random", "preface", "hold", "reset", "trickle", "message")
 _AMBUSH = "ambush"  # of the ports that a pair opens for a moment
@@ -103,9 +104,11 @@ def make_round(seed, number, size):
 
 def _make_phase(rng, decks, workers, size):
     events = []
+    for slot in [*workers, "router"]:
+        events.append(_event(rng, slot, "short stop", rng.uniform(0.0, CALM - SHORT[1]), size.phase))
     for slot in workers:
         _worker_events(rng, decks[slot], slot, size.phase, events)
-    events.append(_event(rng, "router", decks["router"].draw(), rng.uniform(0.2, 0.8) * size.phase, size.phase))
+    events.append(_event(rng, "router", decks["router"].draw(), rng.uniform(CALM, 0.8 * size.phase), size.phase))
     at = rng.uniform(0, 1)
     while at < size.phase:
         kind = decks["strangers"].draw()
@@ -116,7 +119,7 @@ def _make_phase(rng, decks, workers, size):
 
 
 def _worker_events(rng, deck, slot, length, events):
-    at, faulty = rng.uniform(0.5, 2.5), False
+    at, faulty = CALM + rng.uniform(0.0, 2.0), False
     while at < length - 1:
         event = _event(rng, slot, deck.draw(), at, length)
         events.append(event)

@@ -32,7 +32,8 @@ def read_logs(prefill, decode):
     """The lease of the last request: ends of chunks with their blocks, pieces sent with their bytes, pieces landed."""
     finals = times(prefill, r"KV blocks \[(\d+), (\d+)\) of lease (\d+) are final")
     lease = finals[-1][3]
-    return ([(at, begin, end) for at, begin, end, of in finals if of == lease],
+    ends = {(begin, end): at for at, begin, end, of in finals if of == lease}  # with the last of its layers
+    return ([(at, begin, end) for (begin, end), at in ends.items()],
             [(at, size) for at, _, of, size in
              times(prefill, r"KV piece (\d+) of lease (\d+) is sent, (\d+) bytes") if of == lease],
             [at for at, _, of in times(decode, r"KV piece (\d+) of lease (\d+) has landed") if of == lease])
@@ -73,10 +74,10 @@ def lanes(ax, data, left, right):
         ax.barh(2, end - begin, left=begin, height=0.6, color=("#1f77b4", "#6baed6")[i % 2])
         begin = end
     total, landed_bytes, last = sum(size for _, size in data["sent"]), 0, data["chunks"][-1][2]
-    for (_, size), landed in zip(data["sent"], data["landed"]):
-        # The piece could go when the chunk that holds its last block was done.
+    for (sent, size), landed in zip(data["sent"], data["landed"]):
+        # The piece could go when the chunk that holds its last block was done, or layers of it sooner.
         landed_bytes += size
-        ready = next(at for at, _, end in data["chunks"] if end >= landed_bytes / total * last - 0.5)
+        ready = min(sent, next(at for at, _, end in data["chunks"] if end >= landed_bytes / total * last - 0.5))
         ax.barh(1, landed - ready, left=ready, height=0.6, color="#ff7f0e", edgecolor="#ff7f0e", linewidth=1)
         if right - left < 500 and left < landed < right:
             ax.text(landed + (right - left) / 100, 1, f"{size / 1e6:.1f} MB in {landed - ready:.1f} ms", fontsize=6, va="center",
