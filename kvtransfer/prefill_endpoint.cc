@@ -263,6 +263,8 @@ void PrefillEndpoint::Open(TransferId id, v1::RequestKey key, std::vector<int32_
 
 void PrefillEndpoint::AddBlocks(TransferId id, int begin, int end, LayerRange layers) {
   thread_->Post([this, id, begin, end, layers] {
+    VLOG(2) << "KV blocks [" << begin << ", " << end << ") of lease " << id.lease_id << " are final in layers from "
+            << layers.begin << " on";
     AtOpenPairs(id, [&](Sender& machine, const Pair& pair) {
       for (const KvShard& part : pair.parts) {
         for (const v1::Piece& piece : SplitBlocks(options_.kv.layout, part, begin, end, pair.max_piece_bytes, layers)) {
@@ -356,6 +358,8 @@ void PrefillEndpoint::Gather(Pair& pair, const Sender::Gather& gather, uint64_t 
     checksum = GatherPiece(gather.piece, options_.kv, transfers_.at({incarnation, gather.lease_id}).blocks, *buffer);
   }
   if (absl::Status s = pair.channel->Send(gather.sequence); !s.ok()) return pair.machine->Abort(s);
+  VLOG(2) << "KV piece " << gather.sequence << " of lease " << gather.lease_id << " is sent, " << gather.bytes
+          << " bytes";
   pair.machine->Sent(gather.sequence, checksum, thread_->Now());
 }
 
