@@ -21,6 +21,8 @@ json TimingJson(const v1::Timing& timing) {
           {"ttft_ms", timing.ttft_ms()},
           {"tpot_ms", timing.tpot_ms()},
           {"total_ms", timing.total_ms()},
+          {"transfer_bytes", timing.transfer_bytes()},
+          {"exposed_transfer_ms", timing.exposed_transfer_ms()},
           {"timeline", std::move(timeline)}};
 }
 

@@ -81,6 +81,51 @@ json EngineJson(const v1::EngineCounters& e) {
           {"commit_seconds", e.commit_seconds()}};
 }
 
+// What it sent to a peer, or took from one, since it started.
+json FlowJson(const v1::KvFlow& f) {
+  return {{"peer", f.peer()},
+          {"peer_incarnation", absl::StrCat(f.peer_incarnation())},
+          {"channel", f.channel()},
+          {"bytes", f.bytes()},
+          {"pieces", f.pieces()},
+          {"transfers", f.transfers()},
+          {"failed_transfers", f.failed_transfers()},
+          {"corrupt_pieces", f.corrupt_pieces()},
+          {"void_pieces", f.void_pieces()},
+          {"epochs", f.epochs()},
+          {"aborts", f.aborts()},
+          {"stale_messages", f.stale_messages()},
+          {"busy_seconds", f.busy_seconds()},
+          {"exposed_seconds", f.exposed_seconds()},
+          {"bytes_per_second", f.busy_seconds() > 0 ? double(f.bytes()) / f.busy_seconds() : 0.0}};
+}
+
+json FlowsJson(const v1::WorkerStatus& worker) {
+  json flows = json::array();
+  for (const v1::KvFlow& flow : worker.kv_flows()) flows.push_back(FlowJson(flow));
+  return flows;
+}
+
+// One line a pair and side; empty where no KV moves.
+std::string FlowTable(const v1::ClusterState& state) {
+  std::vector<Row> rows = {{"WORKER", "KV TO/FROM", "CHANNEL", "MB", "TRANSFERS", "FAILED", "MB/S", "EXPOSED MS", "EPOCHS",
+                            "CORRUPT", "VOID"}};
+  for (const v1::WorkerStatus& worker : state.workers()) {
+    for (const v1::KvFlow& flow : worker.kv_flows()) {
+      const double megabytes = double(flow.bytes()) / 1e6;
+      rows.push_back(
+          {absl::StrCat(RoleName(worker.role()), " ", worker.port()),
+           flow.peer().empty() ? absl::StrCat(flow.peer_incarnation()) : flow.peer(),
+           flow.channel().empty() ? "down" : flow.channel(), absl::StrFormat("%.1f", megabytes),
+           absl::StrCat(flow.transfers()), absl::StrCat(flow.failed_transfers()),
+           flow.busy_seconds() > 0 ? absl::StrFormat("%.0f", megabytes / flow.busy_seconds()) : "-",
+           flow.transfers() > 0 ? absl::StrFormat("%.1f", flow.exposed_seconds() * 1e3 / double(flow.transfers())) : "-",
+           absl::StrCat(flow.epochs()), absl::StrCat(flow.corrupt_pieces()), absl::StrCat(flow.void_pieces())});
+    }
+  }
+  return rows.size() == 1 ? "" : RenderTable(rows);
+}
+
 }  // namespace
 
 json StateJson(const v1::ClusterState& state) {
@@ -98,6 +143,7 @@ json StateJson(const v1::ClusterState& state) {
                        {"model", worker.model()},
                        {"numerics", worker.numerics()},
                        {"engine", EngineJson(worker.engine())},
+                       {"kv_flows", FlowsJson(worker)},
                        // 64 bits do not survive every JSON reader as a number.
                        {"incarnation", absl::StrCat(worker.incarnation())}});
   }
@@ -121,7 +167,9 @@ std::string StateTable(const v1::ClusterState& state, const std::string& router)
                     StateName(worker.state()), absl::StrCat(worker.blocks_free(), "/", worker.blocks_total()),
                     absl::StrCat(worker.running()), absl::StrCat(worker.waiting()), worker.numerics()});
   }
-  return out + RenderTable(rows);
+  absl::StrAppend(&out, RenderTable(rows));
+  const std::string flows = FlowTable(state);
+  return flows.empty() ? out : absl::StrCat(out, "\n", flows);
 }
 
 int RunStatus(const StatusOptions& options) {

@@ -14,6 +14,7 @@ using kvtransfer::Receiver;
 DecodeEndpoint::Options Complete(DecodeEndpoint::Options options, const worker::RoleEnvironment& environment) {
   options.incarnation = environment.info.incarnation();
   options.fingerprint = environment.info.fingerprint();
+  options.key = environment.key;
   options.host_id = environment.info.host_id();
   options.host = environment.options.host;
   options.channels = worker::KvChannelsOf(environment.options);
@@ -31,7 +32,8 @@ DecodeInstance::DecodeInstance(const worker::RoleEnvironment& environment, Decod
       endpoint_(Complete(std::move(timing), environment),
                 [&role = role_, &loop = environment.loop](const Receiver::End& end) {
                   loop.PostTask([&role, end](absl::Time posted) { role.OnKvEnd(end, posted); });
-                }) {}
+                },
+                [&board = environment.board](std::vector<v1::KvFlow> flows) { board.SetFlows(std::move(flows)); }) {}
 
 void DecodeInstance::Expect(uint64_t lease_id, uint64_t prefill_incarnation, v1::RequestKey key,
                             std::vector<int32_t> blocks, int first_block) {

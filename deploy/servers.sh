@@ -58,7 +58,8 @@ launch_worker() { # ROLE INDEX SLOT
   local binary=sluice_decode command
   [[ $1 != prefill ]] || binary=sluice_prefill
   local of_rank=$((threads / ${tp:-1} > 0 ? threads / ${tp:-1} : 1))
-  command=("$build/$binary" --router "$address" --model "$model" --threads "$of_rank")
+  command=("$build/$binary" --router "$address" --model "$model" --threads "$of_rank"
+    --cluster-key "$run/cluster.key")
   ((${tp:-1} == 1)) || command+=(--tp "$tp")
   [[ $1 == prefill ]] || command+=(--role "$1")
   [[ -z $compute ]] || command+=(--compute "$compute")

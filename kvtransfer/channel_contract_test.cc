@@ -21,6 +21,7 @@
 #include "kvtransfer/shm_channel.h"
 #include "kvtransfer/tcp_channel.h"
 #include "kvtransfer/tcp_socket.h"
+#include "kvtransfer/tcp_wire.h"
 
 namespace sluice::kvtransfer {
 namespace {

@@ -1,28 +1,36 @@
-// All KV transfers of one decode rank: accepts the links of prefill ranks, grants, scatters, checks.
+// All KV transfers of one decode rank: accepts the links of the ranks of prefill workers, grants, scatters, checks.
 //
 // One thread of its own runs the Receiver machines, the checksums and the copies. Calls from outside (the engine
 // thread) only post; results come by callback on that thread.
 //
-// Promise: every expected lease ends exactly once through on_end, and nothing writes to its blocks after that. The
-// owner must not free the blocks before. A link of a stale epoch, of another decode incarnation or of an unfit worker
-// is refused and changes nothing.
+// Promise: every expected lease ends exactly once through on_end, when it has ended with every rank of its prefill
+// worker, with the first failure of any of them; nothing writes to its blocks after that. The owner must not free the
+// blocks before. A rank sends what the reshard plan gives it and nothing else. A link of a stale epoch, of another
+// decode incarnation or rank, of an unfit worker or of a stranger is refused and changes nothing.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "kvtransfer/channel.h"
+#include "kvtransfer/flow_book.h"
 #include "kvtransfer/link.h"
+#include "kvtransfer/peer_rank.h"
 #include "kvtransfer/piece_copy.h"
 #include "kvtransfer/receiver.h"
+#include "kvtransfer/reshard_plan.h"
 #include "kvtransfer/serial_thread.h"
+#include "proto/cluster_key.h"
 
 namespace sluice::kvtransfer {
 
@@ -31,10 +39,13 @@ class DecodeEndpoint {
   struct Options {
     uint64_t incarnation = 0;
     v1::Fingerprint fingerprint;
+    ClusterKey key;  // a prefill worker that does not have it is refused
     std::string host_id;
     std::string host = "127.0.0.1";                      // to listen on for bytes over TCP
     std::vector<std::string> channels = {"shm", "tcp"};  // that may be used; "shm" only within a host
     HostKv kv;
+    int rank = 0;                // of this instance
+    KvShards shards;             // what each of its ranks holds; empty: one rank, all that `kv` has
     Receiver::Options receiver;  // window and max_piece_bytes are also the channel's
     absl::Duration ping_interval = absl::Seconds(1);
     absl::Duration silence_limit = absl::Seconds(10);
@@ -43,7 +54,10 @@ class DecodeEndpoint {
   // on_end.status is OK when everything that the Commit named has landed with the right checksum.
   using OnEnd = std::function<void(const Receiver::End&)>;
 
-  DecodeEndpoint(Options options, OnEnd on_end);
+  // The numbers of all peers, after a change, at the pace of the endpoint's tick.
+  using OnFlows = std::function<void(std::vector<v1::KvFlow>)>;
+
+  DecodeEndpoint(Options options, OnEnd on_end, OnFlows on_flows = nullptr);
   ~DecodeEndpoint();  // ends all leases (on_end is called) and joins the thread
 
   // To be registered with the worker's gRPC server; must be shut down before the endpoint dies.
@@ -61,6 +75,8 @@ class DecodeEndpoint {
   struct Pair {
     uint64_t id = 0;  // of the link
     uint64_t epoch = 0;
+    int sender_tp = 1;
+    std::vector<KvShard> parts;  // what that rank sends to this one
     std::shared_ptr<ReceiverLink> link;
     std::unique_ptr<Receiver> machine;
     std::unique_ptr<ReceiveChannel> channel;
@@ -70,6 +86,8 @@ class DecodeEndpoint {
   struct Lease {
     uint64_t prefill_incarnation = 0;
     std::vector<int32_t> blocks;
+    std::set<int> open;                             // ranks of the prefill worker with which it has not ended
+    Receiver::End end;                              // so far: the first failure, or a commit, and the bytes
     absl::Time committed = absl::InfiniteFuture();  // when the Commit was received
     absl::Time landed = absl::InfinitePast();       // when the last piece had
   };
@@ -79,29 +97,41 @@ class DecodeEndpoint {
     std::string endpoint;
   };
   std::string ChannelFor(const v1::SenderHello& hello) const;
-  absl::StatusOr<NewChannel> MakeChannel(const std::string& name, uint64_t prefill, uint64_t epoch);
+  absl::StatusOr<NewChannel> MakeChannel(const std::string& name, PeerRank peer, uint64_t epoch);
 
   LinkHandler<v1::SenderMessage> Accept(std::shared_ptr<ReceiverLink> link);
   void OnMessage(uint64_t link_id, const std::shared_ptr<ReceiverLink>& link, const v1::SenderMessage& message,
                  absl::Time received, absl::Time heard);
   void OnLinkEnd(uint64_t link_id);
   void OnHello(uint64_t link_id, const std::shared_ptr<ReceiverLink>& link, const v1::SenderMessage& message);
+  absl::Status CheckKey(const v1::SenderMessage& message) const;
   absl::Status CheckHello(const v1::SenderMessage& message) const;
-  void OnArrival(uint64_t prefill_incarnation, uint64_t epoch, uint64_t sequence);
-  void Break(uint64_t prefill_incarnation, absl::Status why);  // by value: it may be the machine's
-  void CarryOut(uint64_t prefill_incarnation, Pair& pair);
+  v1::ReceiverMessage MakeHello(const v1::SenderMessage& message, const std::string& channel,
+                                std::string endpoint) const;
+  void OnArrival(PeerRank peer, uint64_t epoch, uint64_t sequence);
+  void Break(PeerRank peer, absl::Status why);  // by value: it may be the machine's
+  std::vector<PeerRank> RanksOf(uint64_t prefill_incarnation) const;
+  absl::StatusOr<int64_t> SizeOf(const v1::Piece& piece, PeerRank peer, int num_blocks, int first_block) const;
+  // The lease's pairs with which it has not ended.
+  void AtOpenPairs(uint64_t lease_id, const std::function<void(PeerRank, Receiver&)>& call);
+  void CarryOut(PeerRank peer, Pair& pair);
   void Scatter(Pair& pair, const Receiver::Scatter& scatter);
+  void RankEnded(PeerRank peer, const Receiver::End& end);
   void EndNow(uint64_t lease_id, const absl::Status& why);
+  absl::Status CheckAlive(Pair& pair, absl::Time now);
   void Tick(absl::Time now);
 
   const Options options_;
   const OnEnd on_end_;
+  const OnFlows on_flows_;
   std::atomic<uint64_t> next_link_{1};
   // Of the thread alone.
-  std::map<uint64_t, Pair> pairs_;             // by prefill incarnation
-  std::map<uint64_t, uint64_t> pair_of_link_;  // of links that said hello: prefill incarnation, 0: their pair is over
-  std::map<uint64_t, uint64_t> last_epoch_;    // by prefill incarnation
+  std::map<PeerRank, Pair> pairs_;
+  std::map<uint64_t, std::optional<PeerRank>> pair_of_link_;  // of links that said hello; nullopt: their pair is over
+  std::map<PeerRank, uint64_t> last_epoch_;
   std::map<uint64_t, Lease> leases_;
+  FlowBook flows_;
+  std::deque<std::pair<PeerRank, Receiver::End>> ended_;  // of machines, not yet of leases
   std::shared_ptr<SerialThread> thread_;
   LinkService service_;
 };

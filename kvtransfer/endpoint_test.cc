@@ -202,7 +202,7 @@ void Transfer(Prefill& p, Decode& d, uint64_t incarnation, uint64_t lease, const
 TEST(Endpoints, BytesArriveAndBothSidesHearOfIt) {
   Decode d(100);
   Prefill p(1);
-  p.endpoint->SetPeers({{100, d.address()}});
+  p.endpoint->SetPeers({{100, {d.address()}}});
   ASSERT_TRUE(p.WaitUp(d));
   const auto from = Blocks(3, 13, 5), to = Blocks(7, 13, 3);
   Transfer(p, d, 1, 42, from, to);
@@ -221,7 +221,7 @@ TEST(Endpoints, BytesArriveAndBothSidesHearOfIt) {
 TEST(Endpoints, NoChannelInCommonIsRefused) {
   Decode d(100, 0, Print(), 0, {"tcp"});
   Prefill p(1, {}, Print(), {"shm"});
-  p.endpoint->SetPeers({{100, d.address()}});
+  p.endpoint->SetPeers({{100, {d.address()}}});
   ASSERT_TRUE(
       p.pairs.WaitUntil(100, [](const auto& pair) { return pair.first == PrefillEndpoint::PairState::kRefused; }));
   EXPECT_NE(p.pairs.Get(100).second.message().find("offers shm; this worker takes tcp"), std::string::npos)
@@ -231,7 +231,7 @@ TEST(Endpoints, NoChannelInCommonIsRefused) {
 TEST(Endpoints, ExposedTimeIsFromTheCommitToTheLastPiece) {
   Decode d(100);
   Prefill p(1);
-  p.endpoint->SetPeers({{100, d.address()}});
+  p.endpoint->SetPeers({{100, {d.address()}}});
   ASSERT_TRUE(p.WaitUp(d));
   v1::RequestKey key;
   key.set_request_id("r");
@@ -293,7 +293,7 @@ TEST(Endpoints, TwoPrefillsAndTwoDecodesManyLeasesAtOnce) {
   Prefill* const prefills[] = {&p1, &p2};
   Decode* const decodes[] = {&d1, &d2};
   for (Prefill* p : prefills) {
-    p->endpoint->SetPeers({{100, d1.address()}, {200, d2.address()}});
+    p->endpoint->SetPeers({{100, {d1.address()}}, {200, {d2.address()}}});
     ASSERT_TRUE(p->WaitUp(d1) && p->WaitUp(d2));
   }
   // Each (prefill, decode) pair has leases with disjoint targets.
@@ -323,7 +323,7 @@ TEST(Endpoints, TwoPrefillsAndTwoDecodesManyLeasesAtOnce) {
 TEST(Endpoints, CorruptPieceFailsThatLeaseAndNothingElse) {
   Decode d(100);
   Prefill p(1, {.corrupt = {1}});
-  p.endpoint->SetPeers({{100, d.address()}});
+  p.endpoint->SetPeers({{100, {d.address()}}});
   ASSERT_TRUE(p.WaitUp(d));
   Transfer(p, d, 1, 1, Blocks(0, 12), Blocks(0, 12));
   EXPECT_EQ(d.ends.Get(1).status.code(), absl::StatusCode::kDataLoss);
@@ -341,7 +341,7 @@ TEST(Endpoints, LostAndStalledBytesEndInAnErrorAndANewEpoch) {
     FaultPlan plan;
     (stall ? plan.stall : plan.lose) = {1};
     Prefill p(1, plan);
-    p.endpoint->SetPeers({{100, d.address()}});
+    p.endpoint->SetPeers({{100, {d.address()}}});
     ASSERT_TRUE(p.WaitUp(d));
     Transfer(p, d, 1, 1, Blocks(0, 12), Blocks(0, 12));
     EXPECT_FALSE(d.ends.Get(1).status.ok());
@@ -357,7 +357,7 @@ TEST(Endpoints, LostAndStalledBytesEndInAnErrorAndANewEpoch) {
 TEST(Endpoints, CancelAndForgetEndBothSides) {
   Decode d(100);
   Prefill p(1);
-  p.endpoint->SetPeers({{100, d.address()}});
+  p.endpoint->SetPeers({{100, {d.address()}}});
   ASSERT_TRUE(p.WaitUp(d));
   for (uint64_t lease : {1, 2}) {
     d.endpoint->Expect(lease, 1, {}, Blocks(0, 8));
@@ -385,7 +385,7 @@ TEST(Endpoints, NoPairMeansAnErrorAtOnce) {
 TEST(Endpoints, UnfitWorkersAreRefusedAtRegistration) {
   Decode d(100);
   Prefill p(1, {}, Print("another model"));
-  p.endpoint->SetPeers({{100, d.address()}});
+  p.endpoint->SetPeers({{100, {d.address()}}});
   ASSERT_TRUE(p.pairs.Wait(100));
   const auto [state, why] = p.pairs.Get(100);
   EXPECT_EQ(state, PrefillEndpoint::PairState::kRefused);
@@ -397,7 +397,7 @@ TEST(Endpoints, RestartOnTheSamePort) {
   auto d = std::make_unique<Decode>(100);
   const int port = d->port();
   Prefill p(1);
-  p.endpoint->SetPeers({{100, d->address()}});
+  p.endpoint->SetPeers({{100, {d->address()}}});
   ASSERT_TRUE(p.WaitUp(*d));
   d->endpoint->Expect(1, 1, {}, Blocks(0, 8));
   p.endpoint->Open({100, 1}, {}, Blocks(0, 8));
@@ -409,7 +409,7 @@ TEST(Endpoints, RestartOnTheSamePort) {
   d = std::make_unique<Decode>(101, port);
   EXPECT_TRUE(p.pairs.WaitUntil(100, [](const auto& s) { return s.first == PrefillEndpoint::PairState::kRefused; }))
       << "the address answers as another incarnation";
-  p.endpoint->SetPeers({{101, d->address()}});
+  p.endpoint->SetPeers({{101, {d->address()}}});
   ASSERT_TRUE(p.WaitUp(*d));
   Transfer(p, *d, 1, 1, Blocks(0, 8), Blocks(0, 8));
   EXPECT_TRUE(d->ends.Get(1).status.ok());
@@ -420,7 +420,7 @@ TEST(Endpoints, RestartOnTheSamePort) {
 TEST(Endpoints, PrefillGoes) {
   Decode d(100);
   auto p = std::make_unique<Prefill>(1);
-  p->endpoint->SetPeers({{100, d.address()}});
+  p->endpoint->SetPeers({{100, {d.address()}}});
   ASSERT_TRUE(p->WaitUp(d));
   d.endpoint->Expect(1, 1, {}, Blocks(0, 8));
   p->endpoint->Open({100, 1}, {}, Blocks(0, 8));

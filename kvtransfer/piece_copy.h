@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/kv_layout.h"
+#include "kvtransfer/reshard_plan.h"
 #include "proto/transfer.pb.h"
 
 namespace sluice::kvtransfer {
@@ -23,6 +24,11 @@ struct HostKv {
   int num_blocks = 0;
   std::function<std::byte*(int layer)> layer_data;  // start of the layer's region
 };
+
+// What the pool holds.
+inline KvShard WholeShard(const HostKv& kv) {
+  return {0, kv.layout.num_layers, kv.first_head, kv.first_head + kv.layout.num_kv_heads};
+}
 
 // INVALID_ARGUMENT naming the range that is empty or does not fit. num_lease_blocks: length of the lease's block list.
 // first_block: the blocks of the list before it are not the transfer's to write.

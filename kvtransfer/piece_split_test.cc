@@ -19,7 +19,13 @@ TEST(SplitBlocks, CoversEveryCellOnceWithinTheLimit) {
     const int64_t max_bytes = int64_t(layout.block_bytes()) * int64_t(1 + rng() % 20) + int64_t(rng() % 100);
     const int begin = int(rng() % 5), end = begin + int(rng() % 30);
     std::set<std::pair<int, int>> cells;
-    for (const v1::Piece& p : SplitBlocks(layout, 3, begin, end, max_bytes)) {
+    const KvShard shard{0, layout.num_layers, 3, 3 + layout.num_kv_heads};
+    // In two halves of layers, as the last chunk goes.
+    const int half = int(rng() % uint64_t(layout.num_layers + 1));
+    std::vector<v1::Piece> pieces = SplitBlocks(layout, shard, begin, end, max_bytes, {0, half});
+    for (const v1::Piece& p : pieces) EXPECT_LE(p.layer_end(), half);
+    for (const v1::Piece& p : SplitBlocks(layout, shard, begin, end, max_bytes, {.begin = half})) pieces.push_back(p);
+    for (const v1::Piece& p : pieces) {
       EXPECT_LE(int64_t(PieceBytes(p, layout)), max_bytes);
       EXPECT_EQ(p.head_begin(), 3);
       EXPECT_EQ(p.head_end(), 3 + layout.num_kv_heads);
@@ -33,6 +39,18 @@ TEST(SplitBlocks, CoversEveryCellOnceWithinTheLimit) {
       EXPECT_EQ(cells.rbegin()->first, end - 1);
     }
   }
+}
+
+TEST(SplitBlocks, OnlyTheShard) {
+  const kernels::KvLayout layout{6, 4, 8, 16, kernels::KvDType::kF32};
+  for (const v1::Piece& p : SplitBlocks(layout, {2, 5, 1, 3}, 0, 9, 1 << 20)) {
+    EXPECT_EQ(p.layer_begin(), 2);
+    EXPECT_EQ(p.layer_end(), 5);
+    EXPECT_EQ(p.head_begin(), 1);
+    EXPECT_EQ(p.head_end(), 3);
+  }
+  EXPECT_TRUE(SplitBlocks(layout, {2, 5, 1, 1}, 0, 9, 1 << 20).empty());
+  EXPECT_TRUE(SplitBlocks(layout, {2, 5, 1, 3}, 0, 9, 1 << 20, {0, 2}).empty());
 }
 
 }  // namespace

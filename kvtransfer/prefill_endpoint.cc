@@ -8,7 +8,7 @@
 #include "grpcpp/create_channel.h"
 #include "kvtransfer/error_info.h"
 #include "kvtransfer/fingerprint.h"
-#include "kvtransfer/piece_split.h"
+#include "kvtransfer/shards_proto.h"
 #include "kvtransfer/shm_channel.h"
 #include "kvtransfer/tcp_channel.h"
 
@@ -27,10 +27,15 @@ std::string HostOf(const std::string& address) {
   return host;
 }
 
+PrefillEndpoint::Options WithShards(PrefillEndpoint::Options options) {
+  if (options.shards.empty()) options.shards = {WholeShard(options.kv)};
+  return options;
+}
+
 }  // namespace
 
 PrefillEndpoint::PrefillEndpoint(Options options, Callbacks callbacks)
-    : options_(std::move(options)),
+    : options_(WithShards(std::move(options))),
       callbacks_(std::move(callbacks)),
       thread_(std::make_shared<SerialThread>(kTick, [this](absl::Time now) { Tick(now); })) {}
 
@@ -43,122 +48,177 @@ PrefillEndpoint::~PrefillEndpoint() {
   thread_->Stop();
 }
 
-void PrefillEndpoint::SetPeers(std::map<uint64_t, std::string> address_by_incarnation) {
-  thread_->Post([this, peers = std::move(address_by_incarnation)] {
-    std::vector<uint64_t> gone;
-    for (const auto& [incarnation, pair] : pairs_) {
-      if (!peers.contains(incarnation)) gone.push_back(incarnation);
+void PrefillEndpoint::SetPeers(Peers peers) {
+  thread_->Post([this, peers = std::move(peers)] {
+    std::vector<PeerRank> gone;
+    for (const auto& [peer, pair] : pairs_) {
+      const auto it = peers.find(peer.incarnation);
+      if (it == peers.end() || peer.rank >= int(it->second.size())) gone.push_back(peer);
     }
-    for (const uint64_t incarnation : gone) {
-      Break(incarnation, pairs_.at(incarnation), PeerLost("the decode worker has left"));
-      pairs_.erase(incarnation);
+    for (const PeerRank& peer : gone) {
+      Break(peer, pairs_.at(peer), PeerLost("the decode worker has left"));
+      pairs_.erase(peer);
     }
     if (peers.empty()) EndFarewells(absl::InfiniteFuture());
-    for (const auto& [incarnation, address] : peers) {
-      const auto [it, fresh] = pairs_.try_emplace(incarnation);
-      it->second.address = address;
-      if (fresh) Dial(incarnation, it->second);
+    for (const auto& [incarnation, addresses] : peers) {
+      for (int rank = 0; rank < int(addresses.size()); ++rank) {
+        const auto [it, fresh] = pairs_.try_emplace(PeerRank{incarnation, rank});
+        it->second.address = addresses[size_t(rank)];
+        if (fresh) Dial(it->first, it->second);
+      }
     }
   });
 }
 
-void PrefillEndpoint::Dial(uint64_t incarnation, Pair& pair) {
-  const uint64_t epoch = pair.epoch = ++last_epoch_[incarnation];
+void PrefillEndpoint::Dial(PeerRank peer, Pair& pair) {
+  const uint64_t epoch = pair.epoch = ++last_epoch_[peer];
   pair.state = PairState::kConnecting;
   pair.last_heard = pair.last_ping = thread_->Now();
   if (pair.dial == nullptr) {
-    pair.dial = grpc::CreateChannel(pair.address, grpc::InsecureChannelCredentials());
+    grpc::ChannelArguments arguments;
+    const auto credentials = options_.security.client(arguments);
+    pair.dial = grpc::CreateCustomChannel(pair.address, credentials, arguments);
   }
   {
     absl::MutexLock lock(&links_mutex_);
-    links_[{incarnation, epoch}] = pair.dial;
+    links_[{peer, epoch}] = pair.dial;
   }
   const auto post = [this, thread = thread_](auto task) { thread->Post(std::move(task)); };
-  pair.link = OpenLink(
-      pair.dial, {[this, post, incarnation, epoch](v1::ReceiverMessage message) {
-                    post([this, incarnation, epoch, m = std::move(message)] { OnMessage(incarnation, epoch, m); });
-                  },
-                  [this, post, incarnation, epoch](const absl::Status& why) {
-                    post([this, incarnation, epoch, why] { OnLinkEnd(incarnation, epoch, why); });
-                  }});
+  pair.link = OpenLink(pair.dial, {[this, post, peer, epoch](v1::ReceiverMessage message) {
+                                     post([this, peer, epoch, m = std::move(message)] { OnMessage(peer, epoch, m); });
+                                   },
+                                   [this, post, peer, epoch](const absl::Status& why) {
+                                     post([this, peer, epoch, why] { OnLinkEnd(peer, epoch, why); });
+                                   }});
+  pair.link->Send(MakeHello(peer, epoch));
+}
+
+v1::SenderMessage PrefillEndpoint::MakeHello(PeerRank peer, uint64_t epoch) const {
   v1::SenderMessage message;
   message.set_epoch(epoch);
   v1::SenderHello& hello = *message.mutable_hello();
   hello.set_sender_incarnation(options_.incarnation);
-  hello.set_receiver_incarnation(incarnation);
+  hello.set_receiver_incarnation(peer.incarnation);
+  hello.set_sender_rank(options_.rank);
+  hello.set_receiver_rank(peer.rank);
   *hello.mutable_fingerprint() = options_.fingerprint;
-  hello.set_sender_tp(1);
+  hello.set_sender_tp(int(options_.shards.size()));
+  ToProto(options_.shards, *hello.mutable_shards());
   for (const std::string& channel : options_.channels) hello.add_channels(channel);
   hello.set_host_id(options_.host_id);
-  pair.link->Send(std::move(message));
+  hello.set_auth(options_.key.Proof(
+      "kv sender", {epoch, options_.incarnation, peer.incarnation, uint64_t(options_.rank), uint64_t(peer.rank)}));
+  return message;
 }
 
-void PrefillEndpoint::OnMessage(uint64_t incarnation, uint64_t epoch, const v1::ReceiverMessage& message) {
-  const auto it = pairs_.find(incarnation);
+void PrefillEndpoint::OnMessage(PeerRank peer, uint64_t epoch, const v1::ReceiverMessage& message) {
+  const auto it = pairs_.find(peer);
   if (it == pairs_.end() || it->second.epoch != epoch || it->second.link == nullptr) return;
   Pair& pair = it->second;
   pair.last_heard = thread_->Now();
-  if (message.has_hello()) return OnHello(incarnation, pair, message.hello());
+  if (message.has_hello()) return OnHello(peer, pair, message.hello());
   if (pair.machine == nullptr) return;
   pair.machine->OnMessage(message, pair.last_heard);
-  CarryOut(incarnation, pair);
+  CarryOut(peer, pair);
 }
 
-void PrefillEndpoint::OnHello(uint64_t incarnation, Pair& pair, const v1::ReceiverHello& hello) {
-  if (pair.machine != nullptr) return Break(incarnation, pair, absl::InternalError("a second hello"));
-  absl::Status refused = FromErrorInfo(hello.refused());
-  if (refused.ok() && hello.receiver_incarnation() != incarnation) {
-    refused = absl::FailedPreconditionError("another process answers at the decode worker's address");
+absl::Status PrefillEndpoint::CheckHello(PeerRank peer, const Pair& pair, const v1::ReceiverHello& hello) const {
+  if (absl::Status refused = FromErrorInfo(hello.refused()); !refused.ok()) return refused;
+  if (hello.receiver_incarnation() != peer.incarnation) {
+    return absl::FailedPreconditionError("another process answers at the decode worker's address");
   }
-  if (refused.ok()) refused = CheckFit(options_.fingerprint, hello.fingerprint());
-  if (refused.ok() && int64_t(options_.kv.layout.block_bytes()) > hello.max_piece_bytes()) {
-    refused =
-        absl::FailedPreconditionError(absl::StrCat("one block of one layer has ", options_.kv.layout.block_bytes(),
-                                                   " bytes, the peer takes ", hello.max_piece_bytes()));
+  if (!options_.key.Accepts(
+          hello.auth(), "kv receiver",
+          {pair.epoch, options_.incarnation, peer.incarnation, uint64_t(options_.rank), uint64_t(peer.rank)},
+          hello.channel_endpoint())) {
+    return absl::UnauthenticatedError(
+        "the decode worker does not have this cluster's key; give all the same --cluster-key");
+  }
+  if (absl::Status fit = CheckFit(options_.fingerprint, hello.fingerprint()); !fit.ok()) return fit;
+  return absl::OkStatus();
+}
+
+void PrefillEndpoint::OnHello(PeerRank peer, Pair& pair, const v1::ReceiverHello& hello) {
+  if (pair.machine != nullptr) return Break(peer, pair, absl::InternalError("a second hello"));
+  absl::Status refused = CheckHello(peer, pair, hello);
+  absl::StatusOr<std::vector<ReshardPart>> plan = PlanReshard(options_.shards, FromProto(hello.shards()));
+  if (refused.ok()) refused = plan.status();
+  if (refused.ok()) pair.parts = PartsBetween(*plan, options_.rank, peer.rank);
+  for (const KvShard& part : pair.parts) {
+    const int64_t least = 2 * int64_t(part.head_end - part.head_begin) * int64_t(options_.kv.layout.head_bytes());
+    if (refused.ok() && least > hello.max_piece_bytes()) {
+      refused = absl::FailedPreconditionError(absl::StrCat("one block of one layer has ", least,
+                                                           " bytes, the peer takes ", hello.max_piece_bytes()));
+    }
   }
   if (!refused.ok()) {
     LOG(WARNING) << "decode worker " << pair.address << " refuses to pair: " << refused.message();
-    Break(incarnation, pair, refused);
+    Break(peer, pair, refused);
     pair.state = PairState::kRefused;
-    return callbacks_.on_pair(incarnation, pair.state, refused);
+    return TellOfPair(peer.incarnation, refused);
   }
+  const std::string endpoint = options_.key.Mask(
+      "kv endpoint", {pair.epoch, options_.incarnation, peer.incarnation, uint64_t(options_.rank), uint64_t(peer.rank)},
+      hello.channel_endpoint());
   absl::StatusOr<std::unique_ptr<SendChannel>> channel =
-      hello.channel() == "tcp" ? ConnectTcpSender(HostOf(pair.address), hello.channel_endpoint(), kChannelTimeout)
-                               : ConnectShmSender(hello.channel_endpoint(), kChannelTimeout);
-  if (!channel.ok()) return Break(incarnation, pair, channel.status());
+      hello.channel() == "tcp" ? ConnectTcpSender(HostOf(pair.address), endpoint, kChannelTimeout)
+                               : ConnectShmSender(endpoint, kChannelTimeout);
+  if (!channel.ok()) return Break(peer, pair, channel.status());
   pair.channel = options_.wrap_channel ? options_.wrap_channel(std::move(*channel)) : std::move(*channel);
   pair.machine = std::make_unique<Sender>(pair.epoch, options_.sender);
   pair.max_piece_bytes = hello.max_piece_bytes();
   pair.bad_channel_ticks = 0;
   pair.state = PairState::kUp;
   pair.backoff = absl::Milliseconds(50);
+  flows_.Up(peer, hello.channel());
   LOG(INFO) << "paired with decode worker " << pair.address << " over " << hello.channel() << ", epoch " << pair.epoch;
-  callbacks_.on_pair(incarnation, pair.state, absl::OkStatus());
+  TellOfPair(peer.incarnation, absl::OkStatus());
 }
 
-void PrefillEndpoint::OnLinkEnd(uint64_t incarnation, uint64_t epoch, const absl::Status& why) {
-  const auto it = pairs_.find(incarnation);
+// A worker is a peer as a whole: up when all its ranks are, refused when one of them is.
+void PrefillEndpoint::TellOfPair(uint64_t incarnation, const absl::Status& why) {
+  PairState state = PairState::kUp;
+  for (const PeerRank& peer : RanksOf(incarnation)) {
+    const PairState its = pairs_.at(peer).state;
+    if (its == PairState::kRefused) return callbacks_.on_pair(incarnation, its, why);
+    if (its != PairState::kUp) state = its;
+  }
+  callbacks_.on_pair(incarnation, state, why);
+}
+
+std::vector<PeerRank> PrefillEndpoint::RanksOf(uint64_t incarnation) const {
+  std::vector<PeerRank> ranks;
+  for (auto it = pairs_.lower_bound({incarnation, 0}); it != pairs_.end() && it->first.incarnation == incarnation;
+       ++it) {
+    ranks.push_back(it->first);
+  }
+  return ranks;
+}
+
+void PrefillEndpoint::OnLinkEnd(PeerRank peer, uint64_t epoch, const absl::Status& why) {
+  const auto it = pairs_.find(peer);
   const bool current = it != pairs_.end() && it->second.epoch == epoch && it->second.link != nullptr;
   {
     absl::MutexLock lock(&links_mutex_);
-    links_.erase({incarnation, epoch});
+    links_.erase({peer, epoch});
   }
   if (!current) return;
   // A decode worker that ends a pair for a reason says so; another code is that reason's.
   const bool lost = why.ok() || absl::IsUnavailable(why) || absl::IsCancelled(why);
-  Break(incarnation, it->second, lost ? PeerLost("the link to the decode worker has ended") : why);
+  Break(peer, it->second, lost ? PeerLost("the link to the decode worker has ended") : why);
 }
 
 // Ends the pair's epoch and all its transfers; the next attempt comes after the backoff.
-void PrefillEndpoint::Break(uint64_t incarnation, Pair& pair, absl::Status why) {
-  MarkDown(incarnation, pair, why);
+void PrefillEndpoint::Break(PeerRank peer, Pair& pair, absl::Status why) {
+  MarkDown(peer, pair, why);
   const bool aborted = pair.machine != nullptr && pair.machine->dead();
   if (pair.machine != nullptr) {
     pair.breaking = true;  // CarryOut must not come back here
     pair.machine->Lose(why);
-    CarryOut(incarnation, pair);
+    CarryOut(peer, pair);
     pair.breaking = false;
   }
+  flows_.Down(peer, thread_->Now());
   pair.machine.reset();
   pair.channel.reset();
   if (pair.link != nullptr && aborted) {
@@ -180,73 +240,113 @@ void PrefillEndpoint::EndFarewells(absl::Time now) {
 }
 
 // Before the pair's transfers end: who hears of an end must not believe in the pair any more.
-void PrefillEndpoint::MarkDown(uint64_t incarnation, Pair& pair, const absl::Status& why) {
+void PrefillEndpoint::MarkDown(PeerRank peer, Pair& pair, const absl::Status& why) {
   if (pair.state != PairState::kUp) return;
   pair.state = PairState::kConnecting;
   LOG(WARNING) << "lost the pair with decode worker " << pair.address << ": " << why.message();
-  callbacks_.on_pair(incarnation, pair.state, why);
+  TellOfPair(peer.incarnation, why);
 }
 
 void PrefillEndpoint::Open(TransferId id, v1::RequestKey key, std::vector<int32_t> blocks) {
   thread_->Post([this, id, key = std::move(key), blocks = std::move(blocks)]() mutable {
-    transfers_[id] = std::move(blocks);
-    const auto it = pairs_.find(id.decode_incarnation);
-    if (it == pairs_.end() || it->second.machine == nullptr) {
-      return EndNow(id, PeerLost("no link to the decode worker"));
-    }
-    it->second.machine->Open(id.lease_id, key, thread_->Now());
-    CarryOut(id.decode_incarnation, it->second);
+    const std::vector<PeerRank> ranks = RanksOf(id.decode_incarnation);
+    Transfer& transfer = transfers_[id];
+    transfer.blocks = std::move(blocks);
+    transfer.end.lease_id = id.lease_id;
+    const bool up = std::all_of(ranks.begin(), ranks.end(),
+                                [this](const PeerRank& peer) { return pairs_.at(peer).machine != nullptr; });
+    if (ranks.empty() || !up) return EndNow(id, PeerLost("no link to the decode worker"));
+    for (const PeerRank& peer : ranks) transfer.open[peer.rank] = 0;
+    AtOpenPairs(id, [&](Sender& machine, const Pair&) { machine.Open(id.lease_id, key, thread_->Now()); });
   });
 }
 
-void PrefillEndpoint::AddBlocks(TransferId id, int begin, int end) {
-  thread_->Post([this, id, begin, end] {
-    const auto it = pairs_.find(id.decode_incarnation);
-    if (!transfers_.contains(id) || it == pairs_.end() || it->second.machine == nullptr) return;
-    Pair& pair = it->second;
-    for (const v1::Piece& piece :
-         SplitBlocks(options_.kv.layout, options_.kv.first_head, begin, end, pair.max_piece_bytes)) {
-      pair.machine->AddPiece(id.lease_id, piece, int64_t(PieceBytes(piece, options_.kv.layout)), thread_->Now());
-    }
-    CarryOut(id.decode_incarnation, pair);
+void PrefillEndpoint::AddBlocks(TransferId id, int begin, int end, LayerRange layers) {
+  thread_->Post([this, id, begin, end, layers] {
+    VLOG(2) << "KV blocks [" << begin << ", " << end << ") of lease " << id.lease_id << " are final in layers from "
+            << layers.begin << " on";
+    AtOpenPairs(id, [&](Sender& machine, const Pair& pair) {
+      for (const KvShard& part : pair.parts) {
+        for (const v1::Piece& piece : SplitBlocks(options_.kv.layout, part, begin, end, pair.max_piece_bytes, layers)) {
+          machine.AddPiece(id.lease_id, piece, int64_t(PieceBytes(piece, options_.kv.layout)), thread_->Now());
+        }
+      }
+    });
   });
 }
 
 void PrefillEndpoint::Commit(TransferId id, v1::Commit commit) {
-  thread_->Post([this, id, commit = std::move(commit)]() mutable {
-    const auto it = pairs_.find(id.decode_incarnation);
-    if (!transfers_.contains(id) || it == pairs_.end() || it->second.machine == nullptr) return;
-    it->second.machine->Commit(id.lease_id, std::move(commit), thread_->Now());
-    CarryOut(id.decode_incarnation, it->second);
+  thread_->Post([this, id, commit = std::move(commit)] {
+    AtOpenPairs(id, [&](Sender& machine, const Pair&) { machine.Commit(id.lease_id, commit, thread_->Now()); });
   });
 }
 
 void PrefillEndpoint::Cancel(TransferId id, absl::Status why) {
   thread_->Post([this, id, why = std::move(why)] {
-    const auto it = pairs_.find(id.decode_incarnation);
-    if (!transfers_.contains(id) || it == pairs_.end() || it->second.machine == nullptr) return;
-    it->second.machine->Cancel(id.lease_id, why, thread_->Now());
-    CarryOut(id.decode_incarnation, it->second);
+    AtOpenPairs(id, [&](Sender& machine, const Pair&) { machine.Cancel(id.lease_id, why, thread_->Now()); });
   });
 }
 
+// What the call sets off may end the transfer, so it is looked up again for each pair.
+void PrefillEndpoint::AtOpenPairs(TransferId id, const std::function<void(Sender&, const Pair&)>& call) {
+  for (const PeerRank& peer : RanksOf(id.decode_incarnation)) {
+    const auto transfer = transfers_.find(id);
+    if (transfer == transfers_.end()) return;
+    const auto it = pairs_.find(peer);
+    if (!transfer->second.open.contains(peer.rank) || it == pairs_.end() || it->second.machine == nullptr) continue;
+    call(*it->second.machine, it->second);
+    CarryOut(peer, it->second);
+  }
+}
+
 // Carries out what the machine ordered, until it orders nothing more.
-void PrefillEndpoint::CarryOut(uint64_t incarnation, Pair& pair) {
-  while (true) {
+void PrefillEndpoint::CarryOut(PeerRank peer, Pair& pair) {
+  while (pair.machine != nullptr) {  // another rank's failure may have ended this one meanwhile
     Sender::Outbox outbox = pair.machine->Take();
     if (outbox.messages.empty() && outbox.gathers.empty() && outbox.acks.empty() && outbox.ends.empty()) break;
-    if (pair.machine->dead()) MarkDown(incarnation, pair, pair.machine->death());
+    if (pair.machine->dead()) MarkDown(peer, pair, pair.machine->death());
     for (v1::SenderMessage& message : outbox.messages) {
       if (pair.link != nullptr) pair.link->Send(std::move(message));
     }
-    for (const Sender::Gather& gather : outbox.gathers) Gather(pair, gather, incarnation);
-    for (const Sender::Ack& ack : outbox.acks) callbacks_.on_progress({incarnation, ack.lease_id}, ack.bytes_acked);
-    for (const Sender::End& end : outbox.ends) {
-      const TransferId id{incarnation, end.lease_id};
-      if (transfers_.erase(id) > 0) callbacks_.on_end(id, end);
-    }
+    for (const Sender::Gather& gather : outbox.gathers) Gather(pair, gather, peer.incarnation);
+    for (const Sender::Ack& ack : outbox.acks) OnAck(peer, ack);
+    for (const Sender::End& end : outbox.ends) RankEnded(peer, end);
   }
-  if (pair.machine->dead() && !pair.breaking) Break(incarnation, pair, pair.machine->death());
+  if (pair.machine == nullptr) return;
+  flows_.Update(peer, pair.machine->totals(), pair.machine->busy(), thread_->Now());
+  if (pair.machine->dead() && !pair.breaking) Break(peer, pair, pair.machine->death());
+}
+
+void PrefillEndpoint::OnAck(PeerRank peer, const Sender::Ack& ack) {
+  const TransferId id{peer.incarnation, ack.lease_id};
+  const auto it = transfers_.find(id);
+  if (it == transfers_.end() || !it->second.open.contains(peer.rank)) return;
+  it->second.open[peer.rank] = ack.bytes_acked;
+  int64_t bytes = it->second.end.bytes_acked;
+  for (const auto& [rank, acked] : it->second.open) bytes += acked;
+  callbacks_.on_progress(id, bytes);
+}
+
+// At one rank. The whole ends with the last of them; where one fails the others are cancelled.
+void PrefillEndpoint::RankEnded(PeerRank peer, const Sender::End& end) {
+  const TransferId id{peer.incarnation, end.lease_id};
+  const auto it = transfers_.find(id);
+  if (it == transfers_.end() || it->second.open.erase(peer.rank) == 0) return;
+  flows_.Ended(peer, end.status.ok(), std::max(absl::ZeroDuration(), end.last_ack - end.committed_at));
+  Sender::End& whole = it->second.end;
+  const bool first_failure = whole.status.ok() && !end.status.ok();
+  if (first_failure) whole.status = end.status;
+  whole.bytes_acked += end.bytes_acked;
+  whole.pieces_acked += end.pieces_acked;
+  whole.committed_at = std::max(whole.committed_at, end.committed_at);
+  whole.last_ack = std::max(whole.last_ack, end.last_ack);
+  if (it->second.open.empty()) {
+    const Sender::End told = whole;
+    transfers_.erase(it);
+    return callbacks_.on_end(id, told);
+  }
+  if (!first_failure) return;
+  AtOpenPairs(id, [&](Sender& machine, const Pair&) { machine.Cancel(id.lease_id, end.status, thread_->Now()); });
 }
 
 void PrefillEndpoint::Gather(Pair& pair, const Sender::Gather& gather, uint64_t incarnation) {
@@ -255,9 +355,11 @@ void PrefillEndpoint::Gather(Pair& pair, const Sender::Gather& gather, uint64_t 
   if (!buffer.ok()) return pair.machine->Abort(buffer.status());
   uint64_t checksum = 0;
   if (!gather.dropped) {
-    checksum = GatherPiece(gather.piece, options_.kv, transfers_.at({incarnation, gather.lease_id}), *buffer);
+    checksum = GatherPiece(gather.piece, options_.kv, transfers_.at({incarnation, gather.lease_id}).blocks, *buffer);
   }
   if (absl::Status s = pair.channel->Send(gather.sequence); !s.ok()) return pair.machine->Abort(s);
+  VLOG(2) << "KV piece " << gather.sequence << " of lease " << gather.lease_id << " is sent, " << gather.bytes
+          << " bytes";
   pair.machine->Sent(gather.sequence, checksum, thread_->Now());
 }
 
@@ -269,31 +371,33 @@ void PrefillEndpoint::EndNow(TransferId id, const absl::Status& why) {
   callbacks_.on_end(id, end);
 }
 
+void PrefillEndpoint::KeepAlive(PeerRank peer, Pair& pair, absl::Time now) {
+  if (pair.state == PairState::kRefused) return;
+  if (pair.link == nullptr) {
+    if (now >= pair.retry_at) Dial(peer, pair);
+    return;
+  }
+  if (now - pair.last_heard > options_.silence_limit) {
+    return Break(peer, pair, PeerLost("the decode worker is silent"));
+  }
+  if (pair.machine == nullptr) return;
+  if (now - pair.last_ping > options_.ping_interval) {
+    v1::SenderMessage ping;
+    ping.set_epoch(pair.epoch);
+    ping.mutable_ping()->set_token(uint64_t(absl::ToUnixNanos(now)));
+    pair.link->Send(std::move(ping));
+    pair.last_ping = now;
+  }
+  // One tick later, so that a peer that aborted the pair is heard first: it says why.
+  if (absl::Status s = pair.channel->status(); !s.ok() && ++pair.bad_channel_ticks > 1) pair.machine->Abort(s);
+  pair.machine->Tick(now);
+  CarryOut(peer, pair);
+}
+
 void PrefillEndpoint::Tick(absl::Time now) {
   EndFarewells(now);
-  for (auto& [incarnation, pair] : pairs_) {
-    if (pair.state == PairState::kRefused) continue;
-    if (pair.link == nullptr) {
-      if (now >= pair.retry_at) Dial(incarnation, pair);
-      continue;
-    }
-    if (now - pair.last_heard > options_.silence_limit) {
-      Break(incarnation, pair, PeerLost("the decode worker is silent"));
-      continue;
-    }
-    if (pair.machine == nullptr) continue;
-    if (now - pair.last_ping > options_.ping_interval) {
-      v1::SenderMessage ping;
-      ping.set_epoch(pair.epoch);
-      ping.mutable_ping()->set_token(uint64_t(absl::ToUnixNanos(now)));
-      pair.link->Send(std::move(ping));
-      pair.last_ping = now;
-    }
-    // One tick later, so that a peer that aborted the pair is heard first: it says why.
-    if (absl::Status s = pair.channel->status(); !s.ok() && ++pair.bad_channel_ticks > 1) pair.machine->Abort(s);
-    pair.machine->Tick(now);
-    CarryOut(incarnation, pair);
-  }
+  for (auto& [peer, pair] : pairs_) KeepAlive(peer, pair, now);
+  if (callbacks_.on_flows && flows_.TakeChanged()) callbacks_.on_flows(flows_.flows());
 }
 
 }  // namespace sluice::kvtransfer

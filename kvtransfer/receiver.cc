@@ -48,7 +48,7 @@ void Receiver::Forget(uint64_t lease_id, const absl::Status& why, absl::Time now
 
 void Receiver::OnMessage(const v1::SenderMessage& message, absl::Time now) {
   if (dead() || message.epoch() != epoch_) {
-    ++stale_messages_;
+    ++totals_.stale_messages;
     return;
   }
   switch (message.message_case()) {
@@ -167,6 +167,7 @@ void Receiver::MaybeScatter(uint64_t sequence, absl::Time now) {
   const bool wrong_size = !slot.data->dropped() && slot.data->bytes() != bytes;
   outbox_.releases.push_back(sequence);
   --lease.granted;
+  ++totals_.void_pieces;
   slots_.erase(sequence);
   v1::Nack& nack = *NewMessage().mutable_nack();
   nack.set_sequence(sequence);
@@ -192,8 +193,11 @@ void Receiver::Scattered(uint64_t sequence, const absl::Status& status, absl::Ti
   if (status.ok()) {
     ++lease.landed;
     lease.bytes += lease.pieces[it->second.piece_index].second;
+    totals_.bytes += uint64_t(lease.pieces[it->second.piece_index].second);
+    ++totals_.pieces;
     NewMessage().mutable_ack()->set_sequence(sequence);
   } else {
+    if (absl::IsDataLoss(status)) ++totals_.corrupt_pieces;
     v1::Nack& nack = *NewMessage().mutable_nack();
     nack.set_sequence(sequence);
     *nack.mutable_error() = ToErrorInfo(status, ReasonOf(status));

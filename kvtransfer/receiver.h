@@ -24,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "kvtransfer/flow_book.h"
 #include "proto/transfer.pb.h"
 
 namespace sluice::kvtransfer {
@@ -98,7 +99,9 @@ class Receiver {
   bool dead() const { return !death_.ok(); }
   const absl::Status& death() const { return death_; }
   uint64_t epoch() const { return epoch_; }
-  uint64_t stale_messages() const { return stale_messages_; }
+  const EpochTotals& totals() const { return totals_; }
+  bool busy() const { return !slots_.empty(); }  // something is granted and has not landed
+  uint64_t stale_messages() const { return totals_.stale_messages; }
   size_t open_leases() const { return leases_.size(); }
 
  private:
@@ -149,7 +152,7 @@ class Receiver {
   std::map<uint64_t, Slot> slots_;  // by sequence: granted, not landed
   uint64_t next_sequence_ = 0;
   uint64_t last_granted_lease_ = 0;  // turns: the next grant looks beyond this id first
-  uint64_t stale_messages_ = 0;
+  EpochTotals totals_;
   absl::Status death_;
   Outbox outbox_;
 };

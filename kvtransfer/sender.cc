@@ -80,7 +80,7 @@ void Sender::Sent(uint64_t sequence, uint64_t checksum, absl::Time now) {
 
 void Sender::OnMessage(const v1::ReceiverMessage& message, absl::Time now) {
   if (dead() || message.epoch() != epoch_) {
-    ++stale_messages_;
+    ++totals_.stale_messages;
     return;
   }
   switch (message.message_case()) {
@@ -136,6 +136,8 @@ void Sender::OnAck(uint64_t sequence, absl::Time now) {
   }
   piece.state = PieceState::kAcked;
   t.bytes_acked += piece.bytes;
+  totals_.bytes += uint64_t(piece.bytes);
+  ++totals_.pieces;
   ++t.pieces_acked;
   t.last_ack = t.last_progress = now;
   if (!t.ended) outbox_.acks.push_back({it->second.lease_id, t.bytes_acked});
@@ -153,13 +155,14 @@ void Sender::OnNack(const v1::Nack& nack, absl::Time now) {
     return Abort(absl::InternalError(absl::StrFormat("nack of piece %d before it was sent", nack.sequence())));
   }
   t.last_progress = now;
+  ++(nack.error().reason() == v1::CHECKSUM_MISMATCH ? totals_.corrupt_pieces : totals_.void_pieces);
   in_flight_.erase(it);
 }
 
 void Sender::OnDone(const v1::Done& done, absl::Time) {
   Transfer* t = Find(done.lease_id());
   if (t == nullptr) {  // it answers a READY that crossed an earlier Done
-    ++stale_messages_;
+    ++totals_.stale_messages;
     return;
   }
   const bool outstanding = std::any_of(in_flight_.begin(), in_flight_.end(),

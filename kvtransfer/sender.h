@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "kvtransfer/flow_book.h"
 #include "proto/transfer.pb.h"
 
 namespace sluice::kvtransfer {
@@ -92,7 +93,9 @@ class Sender {
   bool dead() const { return !death_.ok(); }
   const absl::Status& death() const { return death_; }
   uint64_t epoch() const { return epoch_; }
-  uint64_t stale_messages() const { return stale_messages_; }
+  const EpochTotals& totals() const { return totals_; }
+  bool busy() const { return !in_flight_.empty(); }  // something is granted and not answered
+  uint64_t stale_messages() const { return totals_.stale_messages; }
   int64_t bytes_acked(uint64_t lease_id) const;
   size_t open_transfers() const { return transfers_.size(); }
 
@@ -139,7 +142,7 @@ class Sender {
   std::map<uint64_t, Transfer> transfers_;  // by lease id
   std::map<uint64_t, InFlight> in_flight_;  // by sequence: granted, not answered yet
   uint64_t next_sequence_ = 0;
-  uint64_t stale_messages_ = 0;
+  EpochTotals totals_;
   absl::Status death_;
   Outbox outbox_;
 };

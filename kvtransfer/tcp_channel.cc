@@ -10,6 +10,7 @@
 #include "kvtransfer/tcp_receive_channel.h"
 #include "kvtransfer/tcp_send_channel.h"
 #include "kvtransfer/tcp_socket.h"
+#include "kvtransfer/tcp_wire.h"
 
 namespace sluice::kvtransfer {
 namespace {

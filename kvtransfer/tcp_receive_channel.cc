@@ -3,7 +3,6 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -86,7 +85,7 @@ void TcpReceiveChannel::Run() {
     absl::Time until = absl::InfiniteFuture();
     for (const auto& c : connections_) {
       fds.push_back({c->socket.get(), POLLIN, 0});
-      if (c->state == State::kHello) until = std::min(until, c->hello_until);
+      if (!c->frames.greeted()) until = std::min(until, c->hello_until);
     }
     const absl::Duration left = until - absl::Now();
     const int timeout =
@@ -101,7 +100,7 @@ void TcpReceiveChannel::Run() {
     }
     if (fds[1].revents != 0) Accept();
     std::erase_if(connections_, [now = absl::Now()](const auto& c) {
-      return c->over || (c->state == State::kHello && now >= c->hello_until);
+      return c->over || (!c->frames.greeted() && now >= c->hello_until);
     });
   }
   connections_.clear();  // so that the sender hears of it now
@@ -113,76 +112,50 @@ void TcpReceiveChannel::Accept() {
     Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.ok()) return;
     if (connections_.size() >= kMostStrangers + kTcpConnections) continue;  // closed again
-    auto c = std::make_unique<Connection>();
-    c->socket = std::move(socket);
-    c->hello_until = absl::Now() + kHelloTimeout;
-    connections_.push_back(std::move(c));
+    const int fd = socket.get();
+    connections_.push_back(std::make_unique<Connection>(
+        Connection{std::move(socket), TcpFrames(token_, MakeOwner(fd)), absl::Now() + kHelloTimeout}));
   }
 }
 
 void TcpReceiveChannel::Read(Connection& c) {
-  for (;;) {
-    const size_t wanted = c.state == State::kHello    ? kTcpHelloBytes
-                          : c.state == State::kHeader ? kTcpHeaderBytes
-                                                      : c.body.size();
-    std::byte* to = c.state == State::kBody ? c.body.data() : c.head;
-    const ssize_t n = recv(c.socket.get(), to + c.got, wanted - c.got, 0);
+  while (!c.over) {
+    const std::span<std::byte> to = c.frames.wanted();
+    const ssize_t n = recv(c.socket.get(), to.data(), to.size(), 0);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return;
     if (n <= 0) {
       c.over = true;
-      if (c.state != State::kHello) Fail(PeerLost("the sending process has closed the channel or died"));
+      if (c.frames.greeted()) Fail(PeerLost("the sending process has closed the channel or died"));
       return;
     }
-    c.got += size_t(n);
-    if (c.got < wanted) continue;
-    c.got = 0;
-    if (c.state == State::kHello) {
-      if (!TakeHello(c)) {
-        c.over = true;
-        return;
-      }
-    } else if (c.state == State::kHeader) {
-      if (!TakeHeader(c)) return;
-    } else {
-      c.state = State::kHeader;
-      Arrive(c.sequence);
-    }
+    const absl::Status taken = c.frames.Got(size_t(n));
+    c.over = !taken.ok();
+    if (!taken.ok() && c.frames.greeted()) Fail(taken);
   }
 }
 
-bool TcpReceiveChannel::TakeHello(Connection& c) {
-  const int number = int(c.head[kTcpTokenBytes]);
-  if (std::memcmp(c.head, token_.data(), kTcpTokenBytes) != 0 || number >= kTcpConnections ||
-      !numbers_.insert(number).second) {
-    return false;
-  }
-  c.state = State::kHeader;
-  SetNoDelay(c.socket.get());
-  send(c.socket.get(), &kTcpWelcome, 1, MSG_NOSIGNAL);
-  if (int(numbers_.size()) == kTcpConnections) listener_.reset(-1);
-  return true;
+TcpFrames::Owner TcpReceiveChannel::MakeOwner(int socket) {
+  return {.greet =
+              [this, socket](int number) {
+                if (!numbers_.insert(number).second) return false;
+                SetNoDelay(socket);
+                send(socket, &kTcpWelcome, 1, MSG_NOSIGNAL);
+                if (int(numbers_.size()) == kTcpConnections) listener_.reset(-1);
+                return true;
+              },
+          .begin = [this](uint64_t sequence, uint64_t bytes) { return Begin(sequence, bytes); },
+          .whole = [this](uint64_t sequence) { Arrive(sequence); }};
 }
 
-bool TcpReceiveChannel::TakeHeader(Connection& c) {
-  uint64_t bytes = 0;
-  ReadFrameHeader(c.head, &c.sequence, &bytes);
-  {
-    absl::MutexLock lock(&mutex_);
-    const auto it = posts_.find(c.sequence);
-    if (it == posts_.end() || it->second.coming || it->second.bytes != bytes) {
-      if (status_.ok()) status_ = absl::InternalError("the peer sent what was not granted");
-      return false;
-    }
-    it->second.coming = true;
-    c.body = {slots_[size_t(it->second.slot)].get(), it->second.bytes};
+absl::StatusOr<std::span<std::byte>> TcpReceiveChannel::Begin(uint64_t sequence, uint64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  const auto it = posts_.find(sequence);
+  if (it == posts_.end() || it->second.coming || it->second.bytes != bytes) {
+    return absl::InternalError("the peer sent what was not granted");
   }
-  if (c.body.empty()) {
-    Arrive(c.sequence);
-  } else {
-    c.state = State::kBody;
-  }
-  return true;
+  it->second.coming = true;
+  return std::span<std::byte>(slots_[size_t(it->second.slot)].get(), it->second.bytes);
 }
 
 void TcpReceiveChannel::Arrive(uint64_t sequence) {

@@ -18,7 +18,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "kvtransfer/channel.h"
+#include "kvtransfer/tcp_frames.h"
 #include "kvtransfer/tcp_socket.h"
+#include "kvtransfer/tcp_wire.h"
 
 namespace sluice::kvtransfer {
 
@@ -35,15 +37,10 @@ class TcpReceiveChannel final : public ReceiveChannel {
   void Close() override;
 
  private:
-  enum class State : uint8_t { kHello, kHeader, kBody };
   struct Connection {
     Fd socket;
-    State state = State::kHello;
+    TcpFrames frames;
     absl::Time hello_until;
-    std::byte head[kTcpHelloBytes];  // what has come of a hello or header
-    size_t got = 0;                  // of it, or of the body
-    uint64_t sequence = 0;
-    std::span<std::byte> body;
     bool over = false;
   };
   struct Post {
@@ -57,8 +54,8 @@ class TcpReceiveChannel final : public ReceiveChannel {
   void Accept();
   // Reads what there is. Sets `over` at the end of the connection.
   void Read(Connection& c);
-  bool TakeHello(Connection& c);   // false: close it
-  bool TakeHeader(Connection& c);  // false: the channel has failed
+  TcpFrames::Owner MakeOwner(int socket);
+  absl::StatusOr<std::span<std::byte>> Begin(uint64_t sequence, uint64_t bytes);
   void Arrive(uint64_t sequence);
   void Fail(const absl::Status& why);
 

@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "kvtransfer/channel.h"
 #include "kvtransfer/tcp_socket.h"
+#include "kvtransfer/tcp_wire.h"
 
 namespace sluice::kvtransfer {
 

@@ -1,6 +1,5 @@
 #include "kvtransfer/tcp_socket.h"
 
-#include <endian.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -46,18 +45,6 @@ bool AwaitReady(int socket, short events, absl::Time deadline) {
 }
 
 }  // namespace
-
-void WriteFrameHeader(uint64_t sequence, uint64_t bytes, std::byte* to) {
-  const uint64_t words[2] = {htole64(sequence), htole64(bytes)};
-  std::memcpy(to, words, sizeof words);
-}
-
-void ReadFrameHeader(const std::byte* from, uint64_t* sequence, uint64_t* bytes) {
-  uint64_t words[2];
-  std::memcpy(words, from, sizeof words);
-  *sequence = le64toh(words[0]);
-  *bytes = le64toh(words[1]);
-}
 
 absl::StatusOr<Fd> ListenTcp(const std::string& host, int* port) {
   absl::StatusOr<Addresses> addresses = Resolve(host, 0, AI_PASSIVE);

@@ -1,4 +1,4 @@
-// Sockets of the TCP channel: what both ends need of them, and the bytes that they agree on.
+// Sockets of the TCP channel: what both ends need of them.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,6 @@
 #include "kvtransfer/shm_segment.h"  // Fd
 
 namespace sluice::kvtransfer {
-
-inline constexpr int kTcpConnections = 2;
-inline constexpr size_t kTcpTokenBytes = 32;
-inline constexpr size_t kTcpHelloBytes = kTcpTokenBytes + 1;  // and the connection's number
-inline constexpr char kTcpWelcome = 1;                        // the receiver's answer to a good hello
-inline constexpr size_t kTcpHeaderBytes = 16;                 // of a frame: sequence, bytes
-
-void WriteFrameHeader(uint64_t sequence, uint64_t bytes, std::byte* to);
-void ReadFrameHeader(const std::byte* from, uint64_t* sequence, uint64_t* bytes);
 
 // A listening socket that does not block, on a free port.
 absl::StatusOr<Fd> ListenTcp(const std::string& host, int* port);

@@ -21,6 +21,7 @@ using testing::ElementsAre;
 
 constexpr uint64_t kIncarnation = 77;
 constexpr uint64_t kDecode = 42;
+constexpr kernels::KvLayout kLayout{6, 2, 8, 16, kernels::KvDType::kF32};
 constexpr absl::Duration kLong = absl::Seconds(20);
 
 // What the engine thread said, to the router and to the transfer, in its order.
@@ -46,7 +47,7 @@ struct Router final : worker::StreamSink {
 struct Transfer final : KvOutbox {
   Transfer(Said& s, int n) : said(s), commits_left(n) {}
   void Open(TransferId, v1::RequestKey, std::vector<int32_t>) override {}
-  void AddBlocks(TransferId id, int begin, int end) override {
+  void AddBlocks(TransferId id, int begin, int end, LayerRange) override {
     said.words.push_back(absl::StrCat("blocks ", begin, "-", end, " of ", id.lease_id));
   }
   void Commit(TransferId id, v1::Commit) override {
@@ -99,7 +100,7 @@ class Worker {
   worker::ReportBoard board_;
   worker::ScriptedEngine engine_;
   worker::RequestTable requests_{absl::Seconds(30)};
-  PrefillRole role_{16, engine_, requests_, transfer_};
+  PrefillRole role_{kLayout, engine_, requests_, transfer_};
   worker::WorkerCore core_{{kIncarnation, /*vocab=*/100}, engine_, requests_, role_};
   worker::EngineLoop loop_;
 };

@@ -15,12 +15,14 @@ using kvtransfer::Sender;
 PrefillInstance::PrefillInstance(const worker::RoleEnvironment& environment, kvtransfer::FaultPlan faults,
                                  PrefillEndpoint::Options timing)
     : environment_(environment),
-      role_(environment.kv.layout.block_size, environment.engine, environment.requests, *this),
+      role_(environment.kv.layout, environment.engine, environment.requests, *this),
       endpoint_((faults_->plan = std::move(faults), Complete(std::move(timing))), MakeCallbacks()) {}
 
 PrefillEndpoint::Options PrefillInstance::Complete(PrefillEndpoint::Options options) {
   options.incarnation = environment_.info.incarnation();
   options.fingerprint = environment_.info.fingerprint();
+  options.key = environment_.key;
+  options.security = environment_.security;
   options.host_id = environment_.info.host_id();
   options.channels = worker::KvChannelsOf(environment_.options);
   options.kv = environment_.kv;
@@ -44,6 +46,7 @@ PrefillEndpoint::Callbacks PrefillInstance::MakeCallbacks() {
   callbacks.on_progress = [this](TransferId id, int64_t bytes) {
     environment_.loop.PostTask([this, id, bytes](absl::Time posted) { role_.OnAcked(id, bytes, posted); });
   };
+  callbacks.on_flows = [this](std::vector<v1::KvFlow> flows) { environment_.board.SetFlows(std::move(flows)); };
   callbacks.on_pair = [this](uint64_t incarnation, PrefillEndpoint::PairState state, const absl::Status& why) {
     v1::PairStatus pair;
     pair.set_decode_incarnation(incarnation);
@@ -59,9 +62,14 @@ PrefillEndpoint::Callbacks PrefillInstance::MakeCallbacks() {
 
 void PrefillInstance::SetPeers(std::map<uint64_t, std::string> address_by_incarnation) {
   std::set<uint64_t> incarnations;
-  for (const auto& [incarnation, address] : address_by_incarnation) incarnations.insert(incarnation);
+  PrefillEndpoint::Peers peers;
+  for (auto& [incarnation, address] : address_by_incarnation) {
+    incarnations.insert(incarnation);
+    // All ranks of an instance on the CPU share one pool, which rank 0 takes and sends from.
+    peers[incarnation] = {std::move(address)};
+  }
   environment_.board.SetPeers(incarnations);
-  endpoint_.SetPeers(std::move(address_by_incarnation));
+  endpoint_.SetPeers(std::move(peers));
   environment_.report_soon();
 }
 
@@ -69,8 +77,8 @@ void PrefillInstance::Open(TransferId id, v1::RequestKey key, std::vector<int32_
   endpoint_.Open(id, std::move(key), std::move(blocks));
 }
 
-void PrefillInstance::AddBlocks(TransferId id, int begin, int end) {
-  endpoint_.AddBlocks(id, begin, end);
+void PrefillInstance::AddBlocks(TransferId id, int begin, int end, LayerRange layers) {
+  endpoint_.AddBlocks(id, begin, end, layers);
 }
 
 void PrefillInstance::Commit(TransferId id, v1::Commit commit) {

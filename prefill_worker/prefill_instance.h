@@ -29,7 +29,7 @@ class PrefillInstance final : public worker::RoleInstance, private KvOutbox {
 
  private:
   void Open(TransferId id, v1::RequestKey key, std::vector<int32_t> blocks) override;
-  void AddBlocks(TransferId id, int begin, int end) override;
+  void AddBlocks(TransferId id, int begin, int end, LayerRange layers) override;
   void Commit(TransferId id, v1::Commit commit) override;
   void Cancel(TransferId id, absl::Status why) override;
 

@@ -11,8 +11,16 @@ namespace sluice::prefill_worker {
 
 using worker::MakeError;
 
-PrefillRole::PrefillRole(int block_size, worker::EnginePort& engine, worker::RequestTable& requests, KvOutbox& outbox)
-    : block_size_(block_size), engine_(engine), requests_(requests), outbox_(outbox) {}
+namespace {
+
+// A piece costs the thread that moves it a few messages: below this they would be more than the copy.
+constexpr size_t kLeastGroupBytes = size_t{256} << 10;
+
+}  // namespace
+
+PrefillRole::PrefillRole(const kernels::KvLayout& layout, worker::EnginePort& engine, worker::RequestTable& requests,
+                         KvOutbox& outbox)
+    : layout_(layout), block_size_(layout.block_size), engine_(engine), requests_(requests), outbox_(outbox) {}
 
 std::optional<v1::ErrorInfo> PrefillRole::Admit(uint64_t, const v1::Reserve&, engine::EngineRequest,
                                                 v1::LeaseGranted&) {
@@ -57,15 +65,49 @@ std::optional<v1::ErrorInfo> PrefillRole::CheckHandOver(const v1::Prefill& prefi
   return std::nullopt;
 }
 
+void PrefillRole::OnPlanned(engine::StepWork& step) {
+  std::vector<std::shared_ptr<LastChunk>> leaving;
+  for (const engine::Chunk& chunk : step.plan.chunks) {
+    const auto it = jobs_.find(chunk.sequence->id);
+    if (it == jobs_.end()) continue;
+    Job& job = it->second;
+    if (!job.transfer || job.state != State::kComputing || chunk.begin + chunk.count != job.tokens) continue;
+    const int blocks = kernels::BlocksFor(job.tokens, block_size_);
+    if (job.sent_blocks >= blocks) continue;
+    if (!job.opened) OpenNow(chunk.sequence->id, job);
+    job.last_chunk = std::make_shared<LastChunk>();
+    job.last_chunk->transfer = *job.transfer;
+    job.last_chunk->from = std::exchange(job.sent_blocks, blocks);
+    job.last_chunk->to = blocks;
+    const size_t layer_bytes = size_t(blocks - job.last_chunk->from) * layout_.block_bytes();
+    job.last_chunk->group = int((kLeastGroupBytes + layer_bytes - 1) / layer_bytes);
+    leaving.push_back(job.last_chunk);
+  }
+  if (leaving.empty()) return;
+  step.after_layer = [&outbox = outbox_, leaving = std::move(leaving)](int layers) {
+    for (const std::shared_ptr<LastChunk>& chunk : leaving) {
+      if (layers - chunk->layers_sent < chunk->group) continue;
+      outbox.AddBlocks(chunk->transfer, chunk->from, chunk->to, {chunk->layers_sent, layers});
+      chunk->layers_sent = layers;
+    }
+  };
+}
+
 void PrefillRole::OnStep(const std::vector<engine::TokenOutput>& outputs,
                          const std::vector<engine::SequenceProgress>& progress, absl::Time now) {
   for (const engine::SequenceProgress& p : progress) {
     Job& job = jobs_.at(p.id);
     if (job.transfer && !job.opened) Open(p.id, job);
     SendBlocks(job, p.computed);
+    SendRest(job);
     requests_.AddProgress(p.id, "prefill_chunk", now, p.computed);
   }
   for (const engine::TokenOutput& output : outputs) OnFirstToken(output, now);
+}
+
+void PrefillRole::OpenNow(uint64_t id, Job& job) {
+  outbox_.Open(*job.transfer, job.key, engine_.BlocksOf(id));
+  job.opened = true;
 }
 
 void PrefillRole::Open(uint64_t id, Job& job) {
@@ -80,9 +122,20 @@ void PrefillRole::SendBlocks(Job& job, int computed) {
   if (!job.transfer) return;
   const int ready = computed == job.tokens ? kernels::BlocksFor(computed, block_size_) : computed / block_size_;
   if (ready <= job.sent_blocks) return;
-  OrderAfterStep(
-      [this, transfer = *job.transfer, from = job.sent_blocks, ready] { outbox_.AddBlocks(transfer, from, ready); });
+  OrderAfterStep([this, transfer = *job.transfer, from = job.sent_blocks, ready] {
+    outbox_.AddBlocks(transfer, from, ready, {});
+  });
   job.sent_blocks = ready;
+}
+
+// The layers of the last chunk that have not left while its step ran.
+void PrefillRole::SendRest(Job& job) {
+  if (job.last_chunk == nullptr) return;
+  const LastChunk chunk = *std::exchange(job.last_chunk, nullptr);
+  if (chunk.layers_sent == layout_.num_layers) return;
+  OrderAfterStep([this, chunk] {
+    outbox_.AddBlocks(chunk.transfer, chunk.from, chunk.to, {chunk.layers_sent, layout_.num_layers});
+  });
 }
 
 void PrefillRole::OnFirstToken(const engine::TokenOutput& output, absl::Time now) {

@@ -8,20 +8,24 @@
 //   Prefill without a lease --> one token, Finished
 //
 // Promises: a block is sent only when its KV is final; the Commit follows the last block and the first token; a block
-// is freed only after the transfer's end. Nothing of a step is sent before the step's tokens are on their way: the
-// first token never waits for the transfer. The transfer opens with the first chunk: until then the engine may still find
-// a longer prefix in its cache.
+// is freed only after the transfer's end. The first token never waits for the transfer: what a step has finished is
+// sent when the step's tokens are on their way, but for the last chunk of a prompt, which leaves layer by layer while
+// the step runs (in groups of layers, so that it costs the step next to nothing); what is left of it, and the Commit,
+// follow the tokens. The transfer opens with the first chunk: until then the engine may still find a longer prefix in
+// its cache.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "kernels/kv_layout.h"
 #include "kvtransfer/sender.h"
 #include "prefill_worker/kv_outbox.h"
 #include "worker/engine_port.h"
@@ -33,11 +37,13 @@ namespace sluice::prefill_worker {
 class PrefillRole final : public worker::Role {
  public:
   // All outlive the role.
-  PrefillRole(int block_size, worker::EnginePort& engine, worker::RequestTable& requests, KvOutbox& outbox);
+  PrefillRole(const kernels::KvLayout& layout, worker::EnginePort& engine, worker::RequestTable& requests,
+              KvOutbox& outbox);
 
   std::optional<v1::ErrorInfo> Admit(uint64_t id, const v1::Reserve& reserve, engine::EngineRequest request,
                                      v1::LeaseGranted& granted) override;
   std::optional<v1::ErrorInfo> Admit(uint64_t id, const v1::Prefill& prefill, engine::EngineRequest request) override;
+  void OnPlanned(engine::StepWork& step) override;
   void OnStep(const std::vector<engine::TokenOutput>& outputs, const std::vector<engine::SequenceProgress>& progress,
               absl::Time now) override;
   void AfterStep() override;
@@ -51,27 +57,39 @@ class PrefillRole final : public worker::Role {
 
  private:
   enum class State { kComputing, kHandingOver, kLeaving };
+  // Of a prompt's last chunk: what goes while the step runs. Shared with the thread that executes it; the end of the
+  // step orders the two.
+  struct LastChunk {
+    TransferId transfer;
+    int from = 0, to = 0;  // blocks
+    int group = 1;         // layers that go at once
+    int layers_sent = 0;
+  };
   struct Job {
     State state = State::kComputing;
     std::optional<TransferId> transfer;
     v1::RequestKey key;
-    bool opened = false;  // the transfer
-    int tokens = 0;       // to compute
-    v1::Commit commit;    // the first tokens so far
-    int open_choices = 0;  // without a first token yet
-    bool goes_on = false;  // at least one of them
-    int sent_blocks = 0;  // of the list; those that the decode worker has already count as sent
+    bool opened = false;                    // the transfer
+    int tokens = 0;                         // to compute
+    v1::Commit commit;                      // the first tokens so far
+    int open_choices = 0;                   // without a first token yet
+    bool goes_on = false;                   // at least one of them
+    int sent_blocks = 0;                    // of the list; those that the decode worker has already count as sent
+    std::shared_ptr<LastChunk> last_chunk;  // from its planning to its end
     absl::Time computed_at;
   };
 
   std::optional<v1::ErrorInfo> CheckHandOver(const v1::Prefill& prefill, const engine::EngineRequest& request) const;
   void Open(uint64_t id, Job& job);
+  void OpenNow(uint64_t id, Job& job);
   void SendBlocks(Job& job, int computed);
+  void SendRest(Job& job);
   void OrderAfterStep(std::function<void()> order) { orders_.push_back(std::move(order)); }
   void OnFirstToken(const engine::TokenOutput& output, absl::Time now);
   void HandOver(uint64_t id, Job& job, absl::Time now);
   void Drop(uint64_t id);  // frees the blocks
 
+  const kernels::KvLayout layout_;
   const int block_size_;
   worker::EnginePort& engine_;
   worker::RequestTable& requests_;

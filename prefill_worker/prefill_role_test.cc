@@ -27,6 +27,7 @@ using worker::ScriptedEngine;
 
 constexpr uint64_t kIncarnation = 77;
 constexpr uint64_t kDecode = 42;
+constexpr kernels::KvLayout kLayout{6, 2, 8, 16, kernels::KvDType::kF32};
 constexpr worker::StreamId kStream = 1;
 constexpr int kBlock = 16;
 
@@ -39,7 +40,7 @@ struct ScriptedOutbox final : KvOutbox {
   struct Transfer {
     bool open = true;
     std::vector<int32_t> blocks;
-    std::vector<std::pair<int, int>> sent;
+    std::vector<std::pair<int, int>> sent, layers;
     std::vector<v1::Commit> commits;
     std::vector<absl::Status> cancels;
   };
@@ -47,9 +48,10 @@ struct ScriptedOutbox final : KvOutbox {
     EXPECT_FALSE(transfers[id.lease_id].open && !transfers[id.lease_id].blocks.empty()) << "opened twice";
     transfers[id.lease_id] = {.blocks = std::move(blocks)};
   }
-  void AddBlocks(TransferId id, int begin, int end) override {
+  void AddBlocks(TransferId id, int begin, int end, LayerRange layers) override {
     EXPECT_TRUE(transfers.at(id.lease_id).commits.empty()) << "blocks after the commit";
     transfers.at(id.lease_id).sent.emplace_back(begin, end);
+    transfers.at(id.lease_id).layers.emplace_back(layers.begin, layers.end);
   }
   void Commit(TransferId id, v1::Commit commit) override {
     transfers.at(id.lease_id).commits.push_back(std::move(commit));
@@ -119,7 +121,7 @@ class PrefillRoleTest : public testing::Test {
   ScriptedEngine engine_;
   ScriptedOutbox outbox_;
   worker::RequestTable requests_{absl::Milliseconds(1000)};
-  PrefillRole role_{kBlock, engine_, requests_, outbox_};
+  PrefillRole role_{kLayout, engine_, requests_, outbox_};
   worker::WorkerCore core_{{kIncarnation, /*vocab=*/100}, engine_, requests_, role_};
 };
 
@@ -156,6 +158,75 @@ TEST_F(PrefillRoleTest, BlocksFlowAsTheyFinishAndTheCommitComesLast) {
   EXPECT_EQ(events[0].progress().events(0).at_ms(), 37.0) << "since the message came";
   EXPECT_EQ(free(), total());
   EXPECT_EQ(core_.live_requests(), 0u);
+}
+
+// The last chunk of 11 tokens: one block of 128 KiB a layer, so two layers at once.
+class LayerByLayer : public testing::Test {
+ protected:
+  LayerByLayer() {
+    core_.OnMessage(kStream, Hello(kIncarnation), At(0));
+    core_.OnMessage(kStream, Prefill("a", 75, 9, 5), At(0));
+    Step();
+    Step();
+    outbox_.transfers[5].layers.clear();
+    id_ = requests_.All().at(0);
+  }
+  // A step as the engine plans it.
+  engine::StepWork Plan(int begin, int count) {
+    engine::StepWork step;
+    engine::Chunk& chunk = step.plan.chunks.emplace_back();
+    chunk.sequence = std::make_shared<engine::Sequence>();
+    chunk.sequence->id = id_;
+    chunk.begin = begin;
+    chunk.count = count;
+    role_.OnPlanned(step);
+    return step;
+  }
+  void Step() {
+    ASSERT_TRUE(core_.Step([] { return At(0); }).ok());
+    core_.AfterStep();
+  }
+  const std::vector<std::pair<int, int>>& layers() { return outbox_.transfers[5].layers; }
+
+  const kernels::KvLayout layout_{5, 2, 512, 16, kernels::KvDType::kF32};
+  ScriptedEngine engine_;
+  ScriptedOutbox outbox_;
+  worker::RequestTable requests_{absl::Milliseconds(1000)};
+  PrefillRole role_{layout_, engine_, requests_, outbox_};
+  worker::WorkerCore core_{{kIncarnation, /*vocab=*/100}, engine_, requests_, role_};
+  uint64_t id_ = 0;
+};
+
+TEST_F(LayerByLayer, TheLastChunkLeavesInGroupsOfLayersAndTheRestAfterTheStep) {
+  const engine::StepWork step = Plan(64, 11);
+  ASSERT_TRUE(step.after_layer);
+  for (int done = 1; done <= 4; ++done) step.after_layer(done);
+  EXPECT_THAT(layers(), ElementsAre(Pair(0, 2), Pair(2, 4)));
+  EXPECT_EQ(outbox_.transfers[5].sent.back(), std::pair(4, 5));
+  EXPECT_TRUE(outbox_.transfers[5].commits.empty());
+  step.after_layer(5);
+  Step();
+  EXPECT_THAT(layers(), ElementsAre(Pair(0, 2), Pair(2, 4), Pair(4, 5)));
+  EXPECT_EQ(outbox_.transfers[5].commits.size(), 1u);
+}
+
+TEST_F(LayerByLayer, WhatAnExecutorNeverSaidFollowsTheStep) {
+  const engine::StepWork step = Plan(64, 11);
+  Step();
+  EXPECT_THAT(layers(), ElementsAre(Pair(0, 5)));
+}
+
+TEST_F(LayerByLayer, OtherChunksDoNot) {
+  EXPECT_FALSE(Plan(32, 32).after_layer);
+}
+
+TEST_F(LayerByLayer, ACancelInTheMiddleOfTheStepWaitsForTheTransfersEnd) {
+  const engine::StepWork step = Plan(64, 11);
+  step.after_layer(2);
+  core_.OnMessage(kStream, Cancel("a"), At(1));
+  EXPECT_EQ(outbox_.transfers[5].cancels.size(), 1u);
+  step.after_layer(4);  // the outbox knows that it is over
+  EXPECT_LT(engine_.stats().blocks_free, engine_.stats().blocks_total);
 }
 
 TEST_F(PrefillRoleTest, BlockBoundaries) {
@@ -207,7 +278,7 @@ TEST(PrefillRoleStop, AnAnswerThatIsOverWithItsFirstTokenIsNotHandedOver) {
   ScriptedEngine engine({.stop_token = ScriptedEngine::TokenAt({3}, 0)});
   ScriptedOutbox outbox;
   worker::RequestTable requests(absl::Seconds(1));
-  PrefillRole role(kBlock, engine, requests, outbox);
+  PrefillRole role(kLayout, engine, requests, outbox);
   worker::WorkerCore core({kIncarnation, 100}, engine, requests, role);
   core.OnMessage(1, Hello(kIncarnation), At(0));
   core.OnMessage(1, Prefill("a", 20, 9, 5), At(0));
@@ -255,7 +326,7 @@ TEST(PrefillRoleSmallPool, RefusesWithoutBlocks) {
   ScriptedEngine engine({.num_blocks = 4});
   ScriptedOutbox outbox;
   worker::RequestTable requests(absl::Seconds(1));
-  PrefillRole role(kBlock, engine, requests, outbox);
+  PrefillRole role(kLayout, engine, requests, outbox);
   worker::WorkerCore core({kIncarnation, 100}, engine, requests, role);
   core.OnMessage(1, Hello(kIncarnation), At(0));
   core.OnMessage(1, Prefill("a", 60, 9, 5), At(0));

@@ -124,6 +124,8 @@ pb::Timing AnswerStream::MakeTiming(const ClientEnd& event) const {
   if (choice.tokens > 1) {
     timing.set_tpot_ms(absl::ToDoubleMilliseconds(choice.last_at - choice.first_at) / (choice.tokens - 1));
   }
+  timing.set_transfer_bytes(event.transfer_bytes);
+  timing.set_exposed_transfer_ms(event.exposed_transfer_ms);
   timing.set_total_ms(absl::ToDoubleMilliseconds(event.at - received_));
   return timing;
 }

@@ -27,6 +27,12 @@ pb::ClusterState RouterCore::State() const {
     status.set_running(worker.report.running());
     status.set_waiting(worker.report.waiting());
     *status.mutable_engine() = worker.report.engine();
+    for (const pb::KvFlow& flow : worker.report.kv_flows()) {
+      pb::KvFlow& shown = *status.add_kv_flows();
+      shown = flow;
+      const auto peer = registry_.workers().find(flow.peer_incarnation());
+      if (peer != registry_.workers().end()) shown.set_peer(peer->second.name());
+    }
   }
   return state;
 }

@@ -106,6 +106,8 @@ struct ClientEnd {
   std::vector<pb::FinishReason> reasons;
   int cached_tokens = 0;
   std::vector<pb::TimelineEvent> timeline;
+  int64_t transfer_bytes = 0;  // of KV, between workers
+  double exposed_transfer_ms = 0;
 };
 
 // Opens a Work stream. Answered by LinkUp (after WorkerHello) or LinkDown, and by LinkDown once at its end.

@@ -70,7 +70,13 @@ int Serve(const Options& options) {
   absl::StatusOr<std::unique_ptr<engine::Tokenizer>> tokenizer = engine::Tokenizer::Create((*file)->tokenizer());
   if (!tokenizer.ok()) return Fail(tokenizer.status());
   const ServedModel model = Describe(**file, **tokenizer, options.model, options.served_model_name);
-  const ServerOptions server_options = MakeServerOptions(options, **file, model);
+  ServerOptions server_options = MakeServerOptions(options, **file, model);
+  absl::StatusOr<ClusterKey> key = ClusterKey::Read(options.cluster_key);
+  if (!key.ok()) return Fail(key.status());
+  absl::StatusOr<TransportSecurity> security = TransportSecurity::Read(options.tls);
+  if (!security.ok()) return Fail(security.status());
+  server_options.links.key = *std::move(key);
+  server_options.links.security = *std::move(security);
   absl::StatusOr<std::unique_ptr<RouterServer>> server = RouterServer::Start(server_options, model);
   if (!server.ok()) return Fail(server.status());
 

@@ -47,6 +47,12 @@ std::unique_ptr<CLI::App> MakeParser(Options& options) {
                   "How often workers report; after three misses a worker gets no new work")
       ->check(CLI::Range(10, 600000))
       ->capture_default_str();
+  app->add_option("--cluster-key", options.cluster_key,
+                  "File with a secret that the router and all workers share (openssl rand -hex 32): workers without it "
+                  "are refused. Without one every worker that announces itself belongs");
+  app->add_option("--tls", options.tls,
+                  "Folder with ca.pem, cert.pem and key.pem: the streams to the workers are encrypted, and both ends show "
+                  "a certificate of that authority, made out to sluice.cluster");
   app->add_option("--log-level", options.log_level, "debug shows each placement with its numbers; logs go to stderr")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();

@@ -19,6 +19,8 @@ struct Options {
   int queue_limit = 1024;
   int lease_ms = 10000;
   int heartbeat_ms = 1000;
+  std::string cluster_key;  // file; empty: none
+  std::string tls;          // folder; empty: plain connections
   std::string log_level = "info";
 };
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "glog/logging.h"
 #include "router/grpc_status.h"
 
 namespace sluice::router {
@@ -17,6 +18,7 @@ class AnnounceSession final : public grpc::ServerBidiReactor<pb::Announcement, p
   void Answer(const pb::AnnounceReply& reply) {
     absl::MutexLock lock(&mutex_);
     outbox_.push_back(reply);
+    outbox_.back().set_auth(owner_->key_.Proof("announce answer", {worker_, reply.router_incarnation()}));
     Continue();
   }
 
@@ -33,6 +35,15 @@ class AnnounceSession final : public grpc::ServerBidiReactor<pb::Announcement, p
     }
     if (!introduced_ && !incoming_.has_info()) {
       return Close(absl::InvalidArgumentError("info: is missing in the first announcement"));
+    }
+    if (!introduced_ && !owner_->key_.Accepts(incoming_.auth(), "announce", {incoming_.info().incarnation()})) {
+      LOG(WARNING) << "refused a worker that does not have this cluster's key";
+      return Close(absl::UnauthenticatedError(
+          "the worker does not have this cluster's key; give all the same --cluster-key"));
+    }
+    if (!introduced_) {
+      absl::MutexLock lock(&mutex_);
+      worker_ = incoming_.info().incarnation();
     }
     if (!std::exchange(introduced_, true)) owner_->post_(WorkerAnnounced{session_, incoming_.info()});
     if (incoming_.has_report()) owner_->post_(WorkerHeartbeat{session_, incoming_.report()});
@@ -71,6 +82,7 @@ class AnnounceSession final : public grpc::ServerBidiReactor<pb::Announcement, p
   bool introduced_ = false;  // only in reading callbacks, which never overlap
 
   absl::Mutex mutex_;
+  uint64_t worker_ ABSL_GUARDED_BY(mutex_) = 0;  // its incarnation
   std::deque<pb::AnnounceReply> outbox_ ABSL_GUARDED_BY(mutex_);  // the front is in flight while `writing_`
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<grpc::Status> final_ ABSL_GUARDED_BY(mutex_);

@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
+#include "proto/cluster_key.h"
 #include "proto/worker.grpc.pb.h"
 #include "router/events.h"
 
@@ -19,7 +20,8 @@ class RegistryService final : public pb::Registry::CallbackService {
  public:
   using Post = std::function<void(Event)>;
 
-  explicit RegistryService(Post post) : post_(std::move(post)) {}
+  // A worker that does not have the key is refused.
+  explicit RegistryService(Post post, ClusterKey key = {}) : post_(std::move(post)), key_(std::move(key)) {}
 
   grpc::ServerBidiReactor<pb::Announcement, pb::AnnounceReply>* Announce(grpc::CallbackServerContext* context) override;
 
@@ -32,6 +34,7 @@ class RegistryService final : public pb::Registry::CallbackService {
   std::shared_ptr<AnnounceSession> Find(uint64_t session);
 
   const Post post_;
+  const ClusterKey key_;
   absl::Mutex mutex_;
   uint64_t next_session_ ABSL_GUARDED_BY(mutex_) = 1;
   absl::flat_hash_map<uint64_t, std::shared_ptr<AnnounceSession>> sessions_ ABSL_GUARDED_BY(mutex_);

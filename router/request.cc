@@ -281,6 +281,8 @@ Transition Request::OnCommitted(const Origin& from, const pb::Committed& committ
     return Broken(decode_, "the KV was committed to another lease", now);
   }
   committed_ = true;
+  transfer_bytes_ = committed.bytes();
+  exposed_transfer_ms_ = committed.exposed_transfer_ms();
   Mark("committed", now, decode_.name, committed.bytes());
   if (state_ == RequestState::kHandingOff) state_ = RequestState::kDecoding;
   return {};
@@ -493,7 +495,9 @@ ClientEnd Request::End(const absl::Status& status, absl::Time now) const {
                 .retry_after = absl::ZeroDuration(),
                 .reasons = reasons_,
                 .cached_tokens = cached_tokens_,
-                .timeline = timeline_};
+                .timeline = timeline_,
+                .transfer_bytes = transfer_bytes_,
+                .exposed_transfer_ms = exposed_transfer_ms_};
   // Workers' entries come late.
   std::stable_sort(end.timeline.begin(), end.timeline.end(),
                    [](const auto& a, const auto& b) { return a.at_ms() < b.at_ms(); });

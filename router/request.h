@@ -183,6 +183,8 @@ class Request {
   std::vector<pb::FinishReason> reasons_;  // per choice
   int cached_tokens_ = 0;
   std::vector<pb::TimelineEvent> timeline_;
+  int64_t transfer_bytes_ = 0;  // as committed
+  double exposed_transfer_ms_ = 0;
 };
 
 }  // namespace sluice::router

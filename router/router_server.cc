@@ -76,7 +76,7 @@ struct RouterServer::Impl {
         core(options.core),
         loop(&core, [this](Action& action) { Execute(action); }),
         links(options.links, [this](Event event) { loop.Post(std::move(event)); }),
-        registry([this](Event event) { loop.Post(std::move(event)); }),
+        registry([this](Event event) { loop.Post(std::move(event)); }, options.links.key),
         calls(&model, [this](Event event) { loop.Post(std::move(event)); }),
         generate(&calls, options.calls),
         cluster(&loop) {}

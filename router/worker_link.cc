@@ -25,8 +25,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const pb::Endpoint& endpoint, const L
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   args.SetMaxReceiveMessageSize(-1);
-  return grpc::CreateCustomChannel(absl::StrCat(endpoint.host(), ":", endpoint.port()),
-                                   grpc::InsecureChannelCredentials(), args);
+  const auto credentials = options.security.client(args);
+  return grpc::CreateCustomChannel(absl::StrCat(endpoint.host(), ":", endpoint.port()), credentials, args);
 }
 
 }  // namespace
@@ -46,6 +46,8 @@ class WorkerLink final : public grpc::ClientBidiReactor<pb::RouterMessage, pb::W
     hello.mutable_hello()->set_router_incarnation(options.router_incarnation);
     hello.mutable_hello()->set_worker_incarnation(action.incarnation);
     hello.mutable_hello()->set_protocol_version(kProtocolVersion);
+    hello.mutable_hello()->set_auth(options.key.Proof("work", {options.router_incarnation, action.incarnation}));
+    worker_incarnation_ = action.incarnation;
     Send(std::move(hello));
     StartCall();
   }
@@ -77,6 +79,13 @@ class WorkerLink final : public grpc::ClientBidiReactor<pb::RouterMessage, pb::W
     }
     if (!greeted_) {
       greeted_ = true;
+      if (incoming_.has_hello() &&
+          !owner_->options_.key.Accepts(incoming_.hello().auth(), "work answer",
+                                        {owner_->options_.router_incarnation, worker_incarnation_})) {
+        stranger_ = true;
+        Cancel();
+        return RemoveHold();
+      }
       if (incoming_.has_hello()) {
         owner_->post_(LinkUp{link_, incoming_.hello()});
       } else {
@@ -91,6 +100,9 @@ class WorkerLink final : public grpc::ClientBidiReactor<pb::RouterMessage, pb::W
   void OnDone(const grpc::Status& status) override {
     absl::Status why = FromGrpc(status);
     if (why.ok()) why = absl::UnavailableError("the worker closed it");
+    if (stranger_) {
+      why = absl::UnauthenticatedError("the worker does not have this cluster's key; give all the same --cluster-key");
+    }
     owner_->Ended(link_, why);  // from here on another thread may destroy this
   }
 
@@ -106,6 +118,8 @@ class WorkerLink final : public grpc::ClientBidiReactor<pb::RouterMessage, pb::W
   grpc::ClientContext context_;
   std::unique_ptr<pb::Worker::Stub> stub_;
   pb::WorkerMessage incoming_;
+  uint64_t worker_incarnation_ = 0;
+  bool stranger_ = false;  // likewise
   bool greeted_ = false;  // only in reading callbacks, which never overlap
 
   absl::Mutex mutex_;

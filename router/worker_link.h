@@ -14,12 +14,16 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "proto/cluster_key.h"
+#include "proto/transport_security.h"
 #include "router/events.h"
 
 namespace sluice::router {
 
 struct LinkOptions {
   uint64_t router_incarnation = 0;
+  ClusterKey key;  // a worker that does not have it gets no work
+  TransportSecurity security;
   absl::Duration keepalive_time = absl::Seconds(3);     // without traffic, until a ping goes out
   absl::Duration keepalive_timeout = absl::Seconds(4);  // until the ping counts as lost
 };

@@ -65,6 +65,8 @@ class Node {
     options_.role = role;
     info_ = worker::DescribeWorker(options_, incarnation, *Setup().file, *Setup().backend, *engine_);
     auto instance = make_role({.options = options_,
+                               .key = key_,
+                               .security = security_,
                                .info = info_,
                                .kv = worker::HostKvOf(*engine_),
                                .engine = port_,
@@ -130,6 +132,8 @@ class Node {
   worker::WorkerOptions options_;
   std::unique_ptr<engine::Engine> engine_;
   worker::LocalEngine port_;
+  ClusterKey key_;
+  TransportSecurity security_;
   v1::WorkerInfo info_;
   worker::ReportBoard board_;
   worker::RequestTable requests_;

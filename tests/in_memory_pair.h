@@ -73,7 +73,8 @@ class InMemoryPair {
   void AddBlocks(uint64_t lease, int begin, int end) {
     send_thread_.Post([this, lease, begin, end] {
       if (!source_.contains(lease)) return;
-      for (const v1::Piece& piece : kvtransfer::SplitBlocks(from_.layout, 0, begin, end, Options().max_piece_bytes)) {
+      for (const v1::Piece& piece : kvtransfer::SplitBlocks(from_.layout, kvtransfer::WholeShard(from_), begin, end,
+                                                            Options().max_piece_bytes)) {
         const auto bytes = int64_t(kvtransfer::PieceBytes(piece, from_.layout));
         OnSender([&](kvtransfer::Sender& sender) { sender.AddPiece(lease, piece, bytes, send_thread_.Now()); });
       }

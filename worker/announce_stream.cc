@@ -75,6 +75,14 @@ void AnnounceStream::OnWriteDone(bool ok) {
 }
 
 void AnnounceStream::OnReadDone(bool ok) {
+  if (ok && !belongs_(incoming_)) {
+    {
+      absl::MutexLock lock(&mutex_);
+      stranger_ = true;
+    }
+    context_.TryCancel();
+    ok = false;
+  }
   {
     absl::MutexLock lock(&mutex_);
     if (ok) {
@@ -103,7 +111,9 @@ void AnnounceStream::OnDone(const grpc::Status& status) {
   {
     absl::MutexLock lock(&mutex_);
     state_.ended = true;
-    state_.status = status;
+    state_.status = stranger_ ? grpc::Status(grpc::StatusCode::UNAUTHENTICATED,
+                                             "it does not have this cluster's key; give all the same --cluster-key")
+                              : status;
   }
   on_change();  // its owner may have destroyed this by now
 }

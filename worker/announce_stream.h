@@ -27,8 +27,13 @@ class AnnounceStream final : public grpc::ClientBidiReactor<v1::Announcement, v1
     grpc::Status status;  // where ended
   };
 
-  // `on_change` is called on gRPC's threads after every change of the state.
-  explicit AnnounceStream(std::function<void()> on_change) : on_change_(std::move(on_change)) {}
+  // Whether a reply is of a router that belongs to this cluster.
+  using Belongs = std::function<bool(const v1::AnnounceReply&)>;
+
+  // `on_change` is called on gRPC's threads after every change of the state. A reply that does not belong ends the call
+  // with UNAUTHENTICATED and changes nothing else.
+  AnnounceStream(std::function<void()> on_change, Belongs belongs)
+      : on_change_(std::move(on_change)), belongs_(std::move(belongs)) {}
 
   // Starts the call.
   void Begin(v1::Registry::Stub& stub, v1::Announcement first);
@@ -51,6 +56,7 @@ class AnnounceStream final : public grpc::ClientBidiReactor<v1::Announcement, v1
   void Continue();
 
   std::function<void()> on_change_;
+  const Belongs belongs_;
   grpc::ClientContext context_;
   v1::Announcement outgoing_;   // of the write under way
   v1::AnnounceReply incoming_;  // of the read under way
@@ -61,6 +67,7 @@ class AnnounceStream final : public grpc::ClientBidiReactor<v1::Announcement, v1
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;   // half-close after `next_`
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;    // nothing is written any more
+  bool stranger_ ABSL_GUARDED_BY(mutex_) = false;  // a reply did not belong
   bool released_ ABSL_GUARDED_BY(mutex_) = false;  // the hold is gone
 };
 

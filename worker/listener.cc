@@ -53,7 +53,8 @@ std::string HostInAddress(const std::string& host) {
   return host.find(':') != std::string::npos && host[0] != '[' ? absl::StrCat("[", host, "]") : host;
 }
 
-absl::StatusOr<Listening> Listen(const std::string& host, int port, const std::vector<grpc::Service*>& services) {
+absl::StatusOr<Listening> Listen(const std::string& host, int port, const std::vector<grpc::Service*>& services,
+                                 const TransportSecurity& security) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   Listening listening;
@@ -65,7 +66,7 @@ absl::StatusOr<Listening> Listen(const std::string& host, int port, const std::v
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
   builder.SetMaxReceiveMessageSize(kLargestMessage);
-  builder.AddListeningPort(absl::StrCat(HostInAddress(host), ":", port), grpc::InsecureServerCredentials(),
+  builder.AddListeningPort(absl::StrCat(HostInAddress(host), ":", port), security.server(),
                            &listening.port);
   for (grpc::Service* service : services) builder.RegisterService(service);
   listening.server = builder.BuildAndStart();

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "grpcpp/server.h"
+#include "proto/transport_security.h"
 
 namespace sluice::worker {
 
@@ -23,6 +24,7 @@ std::string HostInAddress(const std::string& host);
 absl::Status CheckCanListen(const std::string& host, int port);
 
 // `services` must outlive the server. UNAVAILABLE, with what the system says and the next step, if it cannot listen.
-absl::StatusOr<Listening> Listen(const std::string& host, int port, const std::vector<grpc::Service*>& services);
+absl::StatusOr<Listening> Listen(const std::string& host, int port, const std::vector<grpc::Service*>& services,
+                                 const TransportSecurity& security = {});
 
 }  // namespace sluice::worker

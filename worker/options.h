@@ -38,6 +38,8 @@ struct WorkerOptions {
   bool prefix_cache = true;
   std::string packed_cache;         // folder of packed weights; empty: they stay in memory of this worker's own
   int drafts = 8;                   // most per sequence and step, by prompt lookup
+  std::string cluster_key;  // file; empty: none
+  std::string tls;          // folder; empty: plain connections
   std::string kv_channel = "auto";  // how KV moves between workers: shm, tcp, or shm within a host and tcp beyond
   int lease_ms = 10000;
   int step_target_ms = 40;     // of steps with decode rows; 0: prompts beside them are not cut

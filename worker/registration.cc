@@ -184,9 +184,14 @@ absl::Time Registration::Advance(Link& link, absl::Time now) {
 void Registration::StartTry(Link& link) {
   link.was_announced = link.drained = false;
   link.peer_lists = 0;
-  link.stream = std::make_unique<AnnounceStream>([waker = waker_] { waker->Wake(); });
+  link.stream = std::make_unique<AnnounceStream>(
+      [waker = waker_] { waker->Wake(); },
+      [key = options_.key, worker = options_.info.incarnation()](const v1::AnnounceReply& reply) {
+        return key.Accepts(reply.auth(), "announce answer", {worker, reply.router_incarnation()});
+      });
   v1::Announcement first = Heartbeat();
   *first.mutable_info() = options_.info;
+  first.set_auth(options_.key.Proof("announce", {options_.info.incarnation()}));
   link.stream->Begin(*link.stub, std::move(first));
 }
 

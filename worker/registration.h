@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "proto/cluster_key.h"
 #include "proto/worker.pb.h"
 #include "worker/report_board.h"
 
@@ -21,6 +22,7 @@ namespace sluice::worker {
 struct RegistrationOptions {
   std::vector<std::string> routers;  // HOST:PORT
   v1::WorkerInfo info;
+  ClusterKey key;  // a router that does not have it is not listened to
   absl::Duration first_retry = absl::Milliseconds(100);
   absl::Duration longest_retry = absl::Seconds(1);
   // Both are called on the registration's thread.

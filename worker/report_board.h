@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -34,6 +35,12 @@ class ReportBoard {
     if (auto it = pairs_.find(status.decode_incarnation()); it != pairs_.end()) it->second = std::move(status);
   }
 
+  // What has flowed to or from its peers.
+  void SetFlows(std::vector<v1::KvFlow> flows) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    flows_ = std::move(flows);
+  }
+
   void SetStuck(bool stuck) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     stuck_ = stuck;
@@ -46,6 +53,7 @@ class ReportBoard {
     report.set_sequence(++sequence_);
     report.set_stuck(stuck_);
     for (const auto& [incarnation, status] : pairs_) *report.add_pairs() = status;
+    for (const v1::KvFlow& flow : flows_) *report.add_kv_flows() = flow;
     return report;
   }
 
@@ -55,6 +63,7 @@ class ReportBoard {
   v1::WorkerReport latest_ ABSL_GUARDED_BY(mutex_);
   bool stuck_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<uint64_t, v1::PairStatus> pairs_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::KvFlow> flows_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice::worker

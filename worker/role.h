@@ -27,6 +27,9 @@ class Role {
   virtual std::optional<v1::ErrorInfo> Admit(uint64_t id, const v1::Prefill& prefill,
                                              engine::EngineRequest request) = 0;
 
+  // A step that is about to be executed; the role may set its after_layer.
+  virtual void OnPlanned(engine::StepWork&) {}
+
   // What one engine step brought; `now` is its end.
   virtual void OnStep(const std::vector<engine::TokenOutput>& outputs,
                       const std::vector<engine::SequenceProgress>& progress, absl::Time now) = 0;

@@ -12,6 +12,8 @@
 #include "engine/engine.h"
 #include "grpcpp/impl/codegen/service_type.h"
 #include "kvtransfer/piece_copy.h"
+#include "proto/cluster_key.h"
+#include "proto/transport_security.h"
 #include "proto/worker.pb.h"
 #include "worker/engine_loop.h"
 #include "worker/engine_port.h"
@@ -25,6 +27,8 @@ namespace sluice::worker {
 // All of it outlives the role.
 struct RoleEnvironment {
   const WorkerOptions& options;
+  const ClusterKey& key;
+  const TransportSecurity& security;
   const v1::WorkerInfo& info;  // complete but for the port, which is known once the worker listens
   kvtransfer::HostKv kv;
   EnginePort& engine;

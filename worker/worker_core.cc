@@ -43,6 +43,11 @@ void WorkerCore::OnHello(StreamId id, Stream& stream, const v1::RouterHello& hel
   if (stream.state == Stream::kOpen) {
     return Close(id, stream, absl::FailedPreconditionError("a second RouterHello on one Work stream"));
   }
+  if (!options_.key.Accepts(hello.auth(), "work", {hello.router_incarnation(), hello.worker_incarnation()})) {
+    return Close(id, stream,
+                 absl::UnauthenticatedError(
+                     "the router does not have this cluster's key; give it and all workers the same --cluster-key"));
+  }
   if (hello.worker_incarnation() != options_.incarnation) {
     return Close(id, stream,
                  absl::FailedPreconditionError(absl::StrCat("STALE_INCARNATION: this worker is incarnation ",
@@ -62,6 +67,7 @@ void WorkerCore::OnHello(StreamId id, Stream& stream, const v1::RouterHello& hel
   v1::WorkerHello* answer = requests_.PendingOf(id).message.mutable_hello();
   answer->set_worker_incarnation(options_.incarnation);
   answer->set_protocol_version(kProtocolVersion);
+  answer->set_auth(options_.key.Proof("work answer", {hello.router_incarnation(), options_.incarnation}));
 }
 
 void WorkerCore::OnReserve(StreamId id, const v1::Reserve& reserve, absl::Time received) {
@@ -160,6 +166,12 @@ absl::Status WorkerCore::Step(const std::function<absl::Time()>& clock) {
   if (absl::Status status = engine_.Execute(*step); !status.ok()) return status;
   CommitStep(std::move(step), clock());
   return absl::OkStatus();
+}
+
+std::unique_ptr<engine::StepWork> WorkerCore::BeginStep() {
+  std::unique_ptr<engine::StepWork> step = engine_.Begin();
+  if (step != nullptr) role_.OnPlanned(*step);
+  return step;
 }
 
 void WorkerCore::CommitStep(std::unique_ptr<engine::StepWork> step, absl::Time now) {

@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "proto/cluster_key.h"
 #include "proto/worker.pb.h"
 #include "worker/engine_port.h"
 #include "worker/request_table.h"
@@ -34,6 +35,7 @@ inline constexpr uint32_t kProtocolVersion = 1;
 struct CoreOptions {
   uint64_t incarnation = 0;
   int vocab = 0;
+  ClusterKey key;  // a router that does not have it is refused
 };
 
 class WorkerCore {
@@ -52,7 +54,7 @@ class WorkerCore {
 
   // Plans an engine step; null when nothing can be computed now. The step is executed elsewhere (EnginePort::Execute);
   // messages may be handled meanwhile.
-  std::unique_ptr<engine::StepWork> BeginStep() { return engine_.Begin(); }
+  std::unique_ptr<engine::StepWork> BeginStep();
 
   // What an executed step brought; `now` is its end. AfterStep follows once that is on its way (TakeOutgoing).
   void CommitStep(std::unique_ptr<engine::StepWork> step, absl::Time now);

@@ -54,12 +54,25 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerOp
   // Before the seconds that a model takes.
   if (absl::Status status = CheckCanListen(options.host, options.port); !status.ok()) return status;
   std::unique_ptr<WorkerServer> server(new WorkerServer());
+  if (absl::Status status = server->ReadSecrets(options); !status.ok()) return status;
   if (absl::Status status = server->OpenEngine(options); !status.ok()) return status;
   if (absl::Status status = server->MakeRole(options, make_role, std::move(on_engine_error)); !status.ok()) {
     return status;
   }
   if (absl::Status status = server->Serve(options); !status.ok()) return status;
   return server;
+}
+
+absl::Status WorkerServer::ReadSecrets(const WorkerOptions& options) {
+  absl::StatusOr<ClusterKey> key = ClusterKey::Read(options.cluster_key);
+  if (!key.ok())
+    return absl::Status(key.status().code(), absl::StrCat("--cluster-key: ", std::string(key.status().message())));
+  absl::StatusOr<TransportSecurity> security = TransportSecurity::Read(options.tls);
+  if (!security.ok())
+    return absl::Status(security.status().code(), absl::StrCat("--tls: ", std::string(security.status().message())));
+  key_ = *std::move(key);
+  security_ = *std::move(security);
+  return absl::OkStatus();
 }
 
 absl::Status WorkerServer::OpenEngine(const WorkerOptions& options) {
@@ -129,6 +142,8 @@ absl::Status WorkerServer::MakeRole(const WorkerOptions& options, const RoleFact
   loop_ = std::make_unique<EngineLoop>(loop, board_);
   requests_ = std::make_unique<RequestTable>(absl::Milliseconds(options.lease_ms));
   auto role = make_role({.options = options,
+                         .key = key_,
+                         .security = security_,
                          .info = info_,
                          .kv = HostKvOf(*engine_),
                          .engine = *port_,
@@ -138,8 +153,8 @@ absl::Status WorkerServer::MakeRole(const WorkerOptions& options, const RoleFact
                          .report_soon = [this] { ReportSoon(); }});
   if (!role.ok()) return role.status();
   role_ = *std::move(role);
-  core_ = std::make_unique<WorkerCore>(CoreOptions{info_.incarnation(), file_->config().vocab}, *port_, *requests_,
-                                       role_->role());
+  core_ = std::make_unique<WorkerCore>(CoreOptions{info_.incarnation(), file_->config().vocab, key_}, *port_,
+                                       *requests_, role_->role());
   return absl::OkStatus();
 }
 
@@ -147,7 +162,7 @@ absl::Status WorkerServer::Serve(const WorkerOptions& options) {
   service_ = std::make_unique<WorkService>(*loop_);
   std::vector<grpc::Service*> services = role_->services();
   services.push_back(service_.get());
-  auto listening = Listen(options.host, options.port, services);
+  auto listening = Listen(options.host, options.port, services, security_);
   if (!listening.ok()) return listening.status();
   listening_ = *std::move(listening);
   info_.mutable_work()->set_host(options.advertise.empty() ? options.host : options.advertise);
@@ -159,6 +174,7 @@ absl::Status WorkerServer::Serve(const WorkerOptions& options) {
   RegistrationOptions registration;
   registration.routers = options.routers;
   registration.info = info_;
+  registration.key = key_;
   registration.on_drain = [this] { loop_->Drain(); };
   registration.on_peers = [this](std::map<uint64_t, std::string> peers) { role_->SetPeers(std::move(peers)); };
   registration_ = std::make_unique<Registration>(std::move(registration), board_);

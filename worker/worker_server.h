@@ -48,6 +48,7 @@ class WorkerServer {
 
  private:
   WorkerServer() = default;
+  absl::Status ReadSecrets(const WorkerOptions& options);
   absl::Status OpenEngine(const WorkerOptions& options);
   absl::Status StartRanks(const WorkerOptions& options, engine::EngineOptions& engine_options);
   void OnLostRank(const absl::Status& lost);
@@ -62,6 +63,8 @@ class WorkerServer {
   std::unique_ptr<RankGroup> ranks_;  // null for one rank; the engine tells them to stop
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<LocalEngine> port_;
+  ClusterKey key_;
+  TransportSecurity security_;
   v1::WorkerInfo info_;
   ReportBoard board_;
   mutable absl::Mutex mutex_;

@@ -16,6 +16,7 @@
 
 #include "glog/logging.h"
 #include "kvtransfer/tcp_socket.h"
+#include "kvtransfer/tcp_wire.h"
 
 namespace sluice::bench {
 namespace {

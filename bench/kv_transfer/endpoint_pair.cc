@@ -84,7 +84,7 @@ PrefillSide::PrefillSide(const Shape& shape, const Pool& pool, const PairOptions
     up_ = state == PrefillEndpoint::PairState::kUp;
   };
   endpoint_ = std::make_unique<PrefillEndpoint>(std::move(o), std::move(callbacks));
-  endpoint_->SetPeers({{kDecode, absl::StrCat("127.0.0.1:", decode_port)}});
+  endpoint_->SetPeers({{kDecode, {absl::StrCat("127.0.0.1:", decode_port)}}});
   absl::MutexLock lock(&mutex_);
   CHECK(mutex_.AwaitWithTimeout(absl::Condition(&up_), kPatience)) << "the pair does not come up";
 }

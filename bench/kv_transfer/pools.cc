@@ -53,7 +53,8 @@ std::vector<int32_t> RandomBlocks(const Shape& shape, int count, uint64_t seed) 
 }
 
 std::vector<v1::Piece> PiecesOf(const Shape& shape, int count, int64_t max_piece_bytes) {
-  return kvtransfer::SplitBlocks(shape.layout, 0, 0, count, max_piece_bytes);
+  return kvtransfer::SplitBlocks(shape.layout, {0, shape.layout.num_layers, 0, shape.layout.num_kv_heads}, 0, count,
+                                 max_piece_bytes);
 }
 
 }  // namespace sluice::bench

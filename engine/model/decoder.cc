@@ -187,13 +187,17 @@ int Decoder::vocab() const {
   return impl_->config.vocab;
 }
 
-absl::Status Decoder::Forward(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits, float* maxima) {
+absl::Status Decoder::Forward(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits, float* maxima,
+                              const std::function<void(int layers)>& after_layer) {
   kernels::Context& context = *impl_->context;
   StepRows& rows = impl_->rows;
   context.BeginStep(batch, kv.layout());
   context.Embed({.table = impl_->embedding, .scale = impl_->config.embed_scale, .x = rows.x.get()});
   for (const Layer& layer : impl_->layers) {
     std::visit([&](const auto& l) { l.Issue(context, rows, kv); }, layer);
+    // It has exchanged columns after it wrote its KV, so other ranks have written theirs too.
+    const AttentionLayer* attention = std::get_if<AttentionLayer>(&layer);
+    if (after_layer && attention != nullptr) after_layer(attention->kv_layer + 1);
   }
   if (!batch.logit_rows.empty()) {
     context.Head({.x = rows.x.get(),

@@ -3,6 +3,7 @@
 // A new architecture changes the config or adds a layer kind here; kernels stay untouched.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -42,8 +43,10 @@ class Decoder {
   int vocab() const;
 
   // One step, of all ranks at once with the same batch. Logits are complete on rank 0 only. logits is
-  // [batch.logit_rows.size()][vocab], host memory; maxima as in kernels::HeadParams.
-  absl::Status Forward(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits, float* maxima = nullptr);
+  // [batch.logit_rows.size()][vocab], host memory; maxima as in kernels::HeadParams. after_layer: called with the
+  // number of layers whose KV is final, that of other ranks included (they exchange columns after it is written).
+  absl::Status Forward(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits, float* maxima = nullptr,
+                       const std::function<void(int layers)>& after_layer = nullptr);
 
  private:
   struct Impl;

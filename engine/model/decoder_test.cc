@@ -69,6 +69,39 @@ void ExpectNaive(const TinyModelSpec& spec, int length, int chunk, int block_siz
   testing::Test::RecordProperty("worst", absl::StrCat(worst));
 }
 
+// What is sent elsewhere while a step runs must not change any more.
+TEST(Decoder, KvOfALayerIsFinalWhenThatIsSaid) {
+  const TinySetup setup = MakeTinySetup({});
+  auto decoder =
+      Decoder::Create(*setup.file, *setup.backend, {.max_step_tokens = 37, .max_step_seqs = 4, .max_context = 256});
+  ASSERT_TRUE(decoder.ok()) << decoder.status();
+  const kernels::KvLayout layout = (*decoder)->kv_layout(16);
+  auto kv = setup.backend->NewKvPool(layout, 3);
+  ASSERT_TRUE(kv.ok()) << kv.status();
+  const std::vector<int32_t> tokens = RandomTokens(37, (*decoder)->vocab(), 5), table = {2, 0, 1};
+  const int32_t row_begin[] = {0, 37}, context_len[] = {37}, rows[] = {36};
+  kernels::StepBatch batch;
+  batch.tokens = tokens;
+  batch.row_begin = row_begin;
+  batch.context_len = context_len;
+  batch.block_table = table;
+  batch.max_blocks = 3;
+  batch.logit_rows = rows;
+  const auto read = [&](int layer) {
+    const auto* data = static_cast<const std::byte*>((*kv)->layer_data(layer));
+    return std::vector<std::byte>(data, data + 3 * layout.block_bytes());
+  };
+  std::vector<std::vector<std::byte>> said;
+  std::vector<float> logits((*decoder)->vocab());
+  const absl::Status status = (*decoder)->Forward(batch, **kv, logits.data(), nullptr, [&](int layers) {
+    ASSERT_EQ(layers, int(said.size()) + 1);
+    said.push_back(read(layers - 1));
+  });
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_EQ(int(said.size()), layout.num_layers);
+  for (int layer = 0; layer < layout.num_layers; ++layer) EXPECT_EQ(said[size_t(layer)], read(layer)) << layer;
+}
+
 TEST(Decoder, AgreesWithTheNaiveForwardPass) {
   ExpectNaive({}, 37, 37, 16);
   ExpectNaive({.seed = 2}, 37, 5, 16);

@@ -32,7 +32,7 @@ absl::Status Executor::Execute(StepWork& step) {
   if (others_) {
     if (absl::Status sent = others_->Send(step.inputs); !sent.ok()) return sent;
   }
-  if (absl::Status status = decoder_->Forward(step.inputs.batch(), *kv_, logits_.data(), maxima_.data());
+  if (absl::Status status = decoder_->Forward(step.inputs.batch(), *kv_, logits_.data(), maxima_.data(), step.after_layer);
       !status.ok()) {
     return status;
   }

@@ -1,8 +1,9 @@
-// One step on its way: plan -> inputs -> execute -> commit. The thread that plans makes it and commits it; in between it
-// belongs to whoever executes it, who sees none of the sequences.
+// One step on its way: plan -> inputs -> execute -> commit. The thread that plans makes it and commits it; in between
+// it belongs to whoever executes it, who sees none of the sequences.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -46,6 +47,9 @@ struct StepWork {
   StepInputs inputs;
   std::vector<SampleTask> tasks;      // by chunk
   std::vector<SampleResult> results;  // by chunk, after the execution
+  // Called by whoever executes the step, when the KV of all its rows is final in the layers [0, layers); layers grows
+  // to all of them. May be empty; who plans the step sets it before it is executed.
+  std::function<void(int layers)> after_layer;
   double execute_seconds = 0, sample_seconds = 0;
 };
 
