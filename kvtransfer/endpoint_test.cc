@@ -354,6 +354,45 @@ TEST(Endpoints, LostAndStalledBytesEndInAnErrorAndANewEpoch) {
   }
 }
 
+// Bytes that come long after their lease has ended and its blocks belong to another one: they go nowhere.
+TEST(Endpoints, ALateWriteGoesNowhere) {
+  FaultPlan plan;
+  plan.delay = {1};
+  Prefill p(1, plan);
+  Decode d(100);
+  p.endpoint->SetPeers({{100, {d.address()}}});
+  ASSERT_TRUE(p.WaitUp(d));
+  const auto from = Blocks(0, 24), to = Blocks(30, 24);
+  d.endpoint->Expect(7, 1, {}, to);
+  p.endpoint->Open({100, 7}, {}, from);
+  p.endpoint->AddBlocks({100, 7}, 0, 24);
+  while (p.faults->injected == 0) absl::SleepFor(absl::Milliseconds(1));
+  d.endpoint->Forget(7, absl::CancelledError("client"));
+  EXPECT_FALSE(d.ends.Get(7).status.ok());
+  // The blocks are the next lease's at once.
+  const auto other = Blocks(10, 24);
+  Transfer(p, d, 1, 8, other, to);
+  EXPECT_TRUE(d.ends.Get(8).status.ok()) << d.ends.Get(8).status;
+  ExpectSame(p.pool, other, d.pool, to);
+  EXPECT_FALSE(p.ends.Get({100, 7}).status.ok());
+}
+
+TEST(Endpoints, APieceThatIsSentTwiceEndsThePair) {
+  FaultPlan plan;
+  plan.duplicate = {0};
+  Prefill p(1, plan);
+  Decode d(100);
+  p.endpoint->SetPeers({{100, {d.address()}}});
+  ASSERT_TRUE(p.WaitUp(d));
+  Transfer(p, d, 1, 7, Blocks(0, 5), Blocks(30, 5));
+  EXPECT_FALSE(p.ends.Get({100, 7}).status.ok());
+  EXPECT_FALSE(d.ends.Get(7).status.ok());
+  EXPECT_EQ(p.faults->injected, 1u);
+  ASSERT_TRUE(p.ups.WaitUntil(100, [](int n) { return n == 2; }));
+  Transfer(p, d, 1, 8, Blocks(0, 5), Blocks(30, 5));
+  EXPECT_TRUE(d.ends.Get(8).status.ok());
+}
+
 TEST(Endpoints, CancelAndForgetEndBothSides) {
   Decode d(100);
   Prefill p(1);
@@ -436,6 +475,7 @@ TEST(FaultPlan, ParsesAndNamesWhatIsWrong) {
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->corrupt, (std::set<uint64_t>{3, 4}));
   EXPECT_EQ(plan->lose, (std::set<uint64_t>{7}));
+  EXPECT_EQ(ParseFaultPlan("delay=5,duplicate=6")->delay, (std::set<uint64_t>{5}));
   EXPECT_NE(ParseFaultPlan("bend=3").status().message().find("bend=3"), std::string::npos);
   EXPECT_FALSE(ParseFaultPlan("corrupt=x").ok());
 }

@@ -1,11 +1,13 @@
 #include "kvtransfer/fault_channel.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "glog/logging.h"
 
 namespace sluice::kvtransfer {
@@ -21,6 +23,13 @@ class FaultChannel : public SendChannel {
       if (absl::Status s = status(); !s.ok()) return s;
       nowhere_.resize(bytes);
       return std::span<std::byte>(nowhere_);
+    }
+    LetGo();
+    if (!held_.empty()) {  // behind what is held back
+      if (absl::Status s = status(); !s.ok()) return s;
+      nowhere_.resize(bytes);
+      buffer_ = nowhere_;
+      return buffer_;
     }
     auto buffer = channel_->Buffer(sequence, bytes);
     if (buffer.ok()) buffer_ = *buffer;
@@ -45,13 +54,45 @@ class FaultChannel : public SendChannel {
       Note("corrupting", piece);
       buffer_[buffer_.size() / 2] ^= std::byte(0x10);
     }
+    if (plan.delay.contains(piece)) {
+      Note("delaying", piece);
+      if (held_.empty()) let_go_at_ = absl::Now() + kFaultDelay;
+    }
+    if (plan.delay.contains(piece) || !held_.empty()) {
+      held_.push_back({sequence, {buffer_.begin(), buffer_.end()}});
+      return absl::OkStatus();
+    }
+    const absl::Status sent = channel_->Send(sequence);
+    if (!plan.duplicate.contains(piece) || !sent.ok()) return sent;
+    Note("duplicating", piece);
     return channel_->Send(sequence);
   }
 
-  absl::Status status() const override { return channel_->status(); }
+  absl::Status status() const override {
+    LetGo();
+    return late_.ok() ? channel_->status() : late_;
+  }
   void Close() override { channel_->Close(); }
 
  private:
+  struct Held {
+    uint64_t sequence;
+    std::vector<std::byte> bytes;
+  };
+
+  // Once it is time. The place of the first one in the channel is taken already.
+  void LetGo() const {
+    if (held_.empty() || absl::Now() < let_go_at_) return;
+    for (const Held& held : held_) {
+      const auto buffer = channel_->Buffer(held.sequence, held.bytes.size());
+      if (late_.ok()) late_ = buffer.status();
+      if (!late_.ok()) break;
+      std::copy(held.bytes.begin(), held.bytes.end(), buffer->begin());
+      late_ = channel_->Send(held.sequence);
+    }
+    held_.clear();
+  }
+
   void Note(const char* what, uint64_t piece) {
     state_->injected.fetch_add(1);
     LOG(WARNING) << "injected fault: " << what << " KV piece " << piece;
@@ -63,6 +104,10 @@ class FaultChannel : public SendChannel {
   bool stalled_ = false;
   bool lost_ = false;
   std::vector<std::byte> nowhere_;
+  // What is handed over later; asking for the status is enough to let it go.
+  mutable std::vector<Held> held_;
+  mutable absl::Status late_;  // of what was handed over late
+  absl::Time let_go_at_;
 };
 
 }  // namespace
@@ -73,14 +118,16 @@ absl::StatusOr<FaultPlan> ParseFaultPlan(std::string_view text) {
        absl::StrSplit(absl::string_view(text.data(), text.size()), ',', absl::SkipEmpty())) {
     const std::pair<absl::string_view, absl::string_view> fault = absl::StrSplit(part, absl::MaxSplits('=', 1));
     uint64_t piece = 0;
-    std::set<uint64_t>* which = fault.first == "corrupt" ? &plan.corrupt
-                                : fault.first == "lose"  ? &plan.lose
-                                : fault.first == "stall" ? &plan.stall
-                                : fault.first == "fail"  ? &plan.fail
-                                                         : nullptr;
+    std::set<uint64_t>* which = fault.first == "corrupt"     ? &plan.corrupt
+                                : fault.first == "lose"      ? &plan.lose
+                                : fault.first == "stall"     ? &plan.stall
+                                : fault.first == "fail"      ? &plan.fail
+                                : fault.first == "delay"     ? &plan.delay
+                                : fault.first == "duplicate" ? &plan.duplicate
+                                                             : nullptr;
     if (which == nullptr || !absl::SimpleAtoi(fault.second, &piece)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("fault plan: '", part, "' is not corrupt=N, lose=N, stall=N or fail=N"));
+          absl::StrCat("fault plan: '", part, "' is not corrupt=N, lose=N, stall=N, fail=N, delay=N or duplicate=N"));
     }
     which->insert(piece);
   }

@@ -27,7 +27,8 @@ PrefillEndpoint::Options PrefillInstance::Complete(PrefillEndpoint::Options opti
   options.channels = worker::KvChannelsOf(environment_.options);
   options.kv = environment_.kv;
   const kvtransfer::FaultPlan& plan = faults_->plan;
-  if (!plan.corrupt.empty() || !plan.lose.empty() || !plan.stall.empty() || !plan.fail.empty()) {
+  if (!plan.corrupt.empty() || !plan.lose.empty() || !plan.stall.empty() || !plan.fail.empty() ||
+      !plan.delay.empty() || !plan.duplicate.empty()) {
     LOG(WARNING) << "faults will be injected into the KV transfer";
     options.wrap_channel = [faults = faults_](std::unique_ptr<kvtransfer::SendChannel> channel) {
       return kvtransfer::WithFaults(std::move(channel), faults);

@@ -1,4 +1,4 @@
-// The HTTP/1.1 server: /v1/completions, /v1/models, /health/live, /health/ready.
+// The HTTP/1.1 server: /v1/completions, /v1/models, /health/live, /health/ready, /metrics.
 //
 // Promises: connections cost no thread; a client that went away cancels its request in every state; what a client can
 // make the router hold is bounded (headers, body, pipelined bytes, unread answer, connections); whatever arrives on a
@@ -28,6 +28,8 @@ struct HttpOptions {
   absl::Duration receive = absl::Seconds(60);    // from a request's first byte to its last
   absl::Duration send = absl::Seconds(30);       // for a client to take what was written
   absl::Duration slow_grace = absl::Seconds(5);  // from "reads too slowly" until the connection is reset
+  // What /metrics says, for Prometheus; absent: there is no such path. May take a moment. Any thread.
+  std::function<absl::StatusOr<std::string>()> metrics;
   std::function<bool()> comes_forward;           // the router's core does, for /health; absent: always. Any thread
 };
 

@@ -142,6 +142,9 @@ TEST_F(HttpFrontTest, ModelsAndHealth) {
     EXPECT_EQ(Post(absl::StrFormat(R"({"model": "%s", "prompt": "x", "max_tokens": 1})", name)).code, 200) << name;
   }
   EXPECT_EQ(Post(R"({"prompt": [5, 6], "max_tokens": 1})").code, 200);
+  const auto metrics = Get("/metrics");
+  EXPECT_EQ(metrics.code, 200);
+  EXPECT_NE(metrics.body.find("sluice_worker_up{role=\"both\""), std::string::npos) << metrics.body;
   worker->Stop(true);
   EXPECT_TRUE(Eventually([&] { return Get("/health/ready").code == 503; }));
 }

@@ -32,6 +32,7 @@
 #include "router/http_error.h"
 #include "router/http_head.h"
 #include "router/http_request.h"
+#include "router/metrics.h"
 
 namespace sluice::router {
 namespace {
@@ -87,7 +88,8 @@ class Session final : public HttpSession, public std::enable_shared_from_this<Se
   void StartCall(CompletionRequest request, absl::Time received);
   bool Collect();  // what `call_` has to say so far; true at its end
 
-  void Reply(int code, const std::string& body, HttpFields more = {});
+  void AnswerMetrics();
+  void Reply(int code, const std::string& body, HttpFields more = {}, const char* type = "application/json");
   void ReplyError(const absl::Status& status, absl::Duration retry_after = absl::ZeroDuration());
 
   // The client's presence, while its request is answered.
@@ -294,10 +296,11 @@ void Session::Route() {
   const std::string path(PathOf(View(request.target())));
   VLOG(1) << "http: " << request.method_string() << " " << path << " " << head_.request_id;
   const bool is_completion = path == "/v1/completions";
-  if (!is_completion && path != "/v1/models" && path != "/health/live" && path != "/health/ready") {
+  if (!is_completion && path != "/v1/models" && path != "/health/live" && path != "/health/ready" &&
+      path != "/metrics") {
     return Reply(404, ErrorBody(404,
-                                "no such path; there are /v1/completions, /v1/models, /health/live and "
-                                "/health/ready"));
+                                "no such path; there are /v1/completions, /v1/models, /health/live, "
+                                "/health/ready and /metrics"));
   }
   const bool is_get = request.method() == http::verb::get || head_.is_head;
   if (is_completion ? request.method() != http::verb::post : !is_get) {
@@ -313,12 +316,20 @@ void Session::AnswerGet(const std::string& path) {
     const ServedModel& model = shared_.calls->model();
     return Reply(200, ModelsBody(model.name, model.root, model.context_length, shared_.started));
   }
+  if (path == "/metrics") return AnswerMetrics();
   if (shared_.options.comes_forward && !shared_.options.comes_forward()) {
     return ReplyError(absl::UnavailableError("the router is stuck"));
   }
   if (path == "/health/live") return Reply(200, "{\"status\":\"live\"}");
   if (shared_.ready && !shared_.draining) return Reply(200, "{\"status\":\"ready\"}");
   ReplyError(absl::UnavailableError("no worker is ready"));
+}
+
+void Session::AnswerMetrics() {
+  if (!shared_.options.metrics) return ReplyError(absl::NotFoundError("this router has no metrics"));
+  const absl::StatusOr<std::string> text = shared_.options.metrics();
+  if (!text.ok()) return ReplyError(text.status());
+  Reply(200, *text, {}, kMetricsType);
 }
 
 void Session::Complete() {
@@ -415,10 +426,10 @@ bool Session::Collect() {
   return ended;
 }
 
-void Session::Reply(int code, const std::string& body, HttpFields more) {
+void Session::Reply(int code, const std::string& body, HttpFields more, const char* type) {
   if (shared_.draining) head_.keep_alive = false;
   more.emplace_back("Content-Length", absl::StrCat(body.size()));
-  out_ = HeadBytes(head_, code, "application/json", more);
+  out_ = HeadBytes(head_, code, type, more);
   if (!head_.is_head) out_ += body;
 }
 

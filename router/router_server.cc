@@ -18,9 +18,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/notification.h"
 #include "router/calls.h"
 #include "router/event_loop.h"
 #include "router/grpc_front.h"
+#include "router/metrics.h"
 #include "router/registry_service.h"
 
 namespace sluice::router {
@@ -55,6 +57,23 @@ std::string WhyNotListening(const std::string& host, int port) {
   }
   freeaddrinfo(found);
   return why;
+}
+
+// The state as the core's thread sees it; a core that does not come forward is not waited for.
+absl::StatusOr<std::string> Metrics(EventLoop& loop) {
+  struct Answer {
+    absl::Notification came;
+    pb::ClusterState state;
+  };
+  const auto answer = std::make_shared<Answer>();
+  loop.Ask([answer](const RouterCore& core) {
+    answer->state = core.State();
+    answer->came.Notify();
+  });
+  if (!answer->came.WaitForNotificationWithTimeout(absl::Seconds(2))) {
+    return absl::UnavailableError("the router is stuck");
+  }
+  return MetricsText(answer->state);
 }
 
 void AllowKeepalive(grpc::ServerBuilder& builder) {
@@ -147,6 +166,7 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const ServerOp
   if (options.http.port >= 0) {
     HttpOptions http_options = options.http;
     http_options.comes_forward = [loop = &impl->loop] { return loop->BusyFor() < kStuckAfter; };
+    http_options.metrics = [loop = &impl->loop] { return Metrics(*loop); };
     auto http = HttpFront::Start(http_options, &impl->calls);
     if (!http.ok()) return http.status();
     impl->http = *std::move(http);

@@ -1,7 +1,7 @@
 """Processes that are killed, stopped, broken and restarted at random under load: never a wrong token, never a hang,
 nothing leaks.
 
-  tests/chaos.py [--seconds 110] [--seed N] [--model tiny|real|PATH] [--prefill 2] [--decode 2] [--tp 2] [--json F]
+  tests/chaos.py [--seconds 150] [--seed N] [--model tiny|real|PATH] [--prefill 2] [--decode 2] [--tp 2] [--json F]
 
 A seeded pool of requests is answered alone first, by one worker of role both. Then clients ask for random ones of the
 pool all the time, over gRPC and HTTP; some go away, some give deadlines. A seeded schedule (chaos_plan.py) meanwhile
@@ -42,7 +42,7 @@ from soak_watch import rise, sample
 from sluice_client import Client
 
 FREE_WITHIN = 2  # seconds, promised
-LEASE = 3
+LEASE = 5  # three would not outlast a short stop of the router on a busy machine
 BLOCKS, CONTEXT = 160, 2048
 LONG_RUN = 600  # seconds, from which every kind of event is owed
 FLAT_FROM = 8   # quiet samples of a process
@@ -262,7 +262,8 @@ class Round:
         if wrong:
             length = len(ask.prompt)
             self.wrong(f"{kind} request {index} over {seen.way} ({length} of prompt, {ask.fields}), begun "
-                       f"{seen.ended - seen.began:.2f} s before its end: {wrong}")
+                       f"{seen.ended - seen.began:.2f} s before its end: {wrong}; meanwhile: "
+                       f"{[(d.slot, d.kind) for d in disturbances]}")
 
     # ---- quiet ----
 
@@ -331,7 +332,7 @@ class Round:
                 self.wrong(f"{name} (process {pid}): open files grow: {files}")
             half = [(s[0], s[1]) for s in samples[len(samples) // 2:]]
             kib = [s[1] for s in samples]
-            allowed = max(2048, kib[-1] / 50)
+            allowed = max(4096, kib[-1] / 25)  # arenas come and go by a MiB or two
             if len(samples) >= FLAT_FROM and rise(half) > allowed:
                 self.wrong(f"{name} (process {pid}): memory grows by more than {allowed:.0f} KiB: {kib} KiB")
             if self.options.verbose:
@@ -365,24 +366,24 @@ def chaos(options):
         options.until = time.monotonic() + options.seconds
         size = chaos_plan.Size(options.prefill, options.decode, options.tp, options.phase, options.phases)
         number = 0
-        while time.monotonic() < options.until and len(tally.faults) < FAULTS_KEPT:
+        while (time.monotonic() < options.until and len(tally.faults) < FAULTS_KEPT
+               and number < (options.rounds or float("inf"))):
             plan = chaos_plan.make_round(options.seed, number, size)
             flags = {slot: " ".join(map(str, own)) for slot, own in plan.flags.items()}
             print(f"chaos: round {number}: {flags}, never killed: {sorted(plan.steady)}", flush=True)
             Round(plan, options, pool, model, tally).run()
             number += 1
-    check_kinds(size, options, tally)
-    return report(options, tally, time.monotonic() - began, number)
+    missing = check_kinds(size, options, tally)
+    return {**report(options, tally, time.monotonic() - began, number), "never": missing}
 
 
 def check_kinds(size, options, tally):
     """A kind of event that did not take place proves nothing."""
     owed = chaos_plan.kinds(size) | {("prefill", "prefix hits seen"), ("decode", "prefix hits seen")}
-    if options.seconds < LONG_RUN:
-        owed -= {("strangers", "ambush")}
     missing = sorted(k for k in owed if not tally.events[k])
-    if missing and options.seconds >= options.phase * options.phases:
+    if missing and options.seconds >= LONG_RUN:
         tally.wrong(f"these events never took place: {missing}")
+    return missing
 
 
 def report(options, tally, wall, rounds):
@@ -408,9 +409,10 @@ def table(figures):
 
 def parse(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=110, help="no phase begins later; an hour is 3600")
+    parser.add_argument("--seconds", type=float, default=150, help="no phase begins later; an hour is 3600")
     parser.add_argument("--phase", type=float, default=20, help="seconds of faults between two quiet moments")
     parser.add_argument("--phases", type=int, default=5, help="of a round, which has a cluster of its own")
+    parser.add_argument("--rounds", type=int, default=0, help="at most so many; 0: as --seconds says")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--prefill", type=int, default=2)
     parser.add_argument("--decode", type=int, default=2)

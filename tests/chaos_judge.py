@@ -10,6 +10,7 @@ import threading
 GRACE = 3.0     # seconds after the repair: pairs and streams are rebuilt
 PATIENCE = 20.0  # seconds without any disturbance that a request may take; machines are busy
 LONGEST = 110.0  # whatever happens
+LATE = 5.0       # of a deadline's error
 MAY_FAIL = {"UNAVAILABLE", "ABORTED", "DATA_LOSS", "RESOURCE_EXHAUSTED"}
 
 
@@ -96,14 +97,16 @@ def judge(seen, alone, disturbances):
 def _unfit_error(seen, disturbances, took):
     said = f"{seen.code}: {seen.detail}"
     if seen.code == "CANCELLED":
-        return "" if seen.left else f"{said}, and nobody cancelled it"
+        # A router that is told to end cuts off after a second what it could not say good-bye to.
+        cut_off = any(d.slot == "router" and d.kind == "terminate" for d in disturbances)
+        return "" if seen.left or cut_off else f"{said}, and nobody cancelled it"
     if seen.code == "DEADLINE_EXCEEDED":
         if not seen.timeout_ms:
             return f"{said}, without a deadline"
         # Only a router that stands still may be late.
         late = took - seen.timeout_ms / 1000 - standstill([d for d in disturbances if d.slot == "router"], seen.began,
                                                           seen.ended)
-        if late > 2:
+        if late > LATE:
             return f"{said}, {late:.1f} s late"
         return f"{said}, {-late:.3f} s early" if took < seen.timeout_ms / 1000 - 0.02 else ""
     if seen.code not in MAY_FAIL:

@@ -10,16 +10,20 @@ import chaos_plan
 from chaos_ask import Choice, Seen, class_of
 from chaos_judge import Disturbance, judge
 
-SECONDS = os.environ.get("SLUICE_CHAOS_SECONDS", "110")
 SEED = os.environ.get("SLUICE_TEST_SEED")
 
 
 class ChaosTest(unittest.TestCase):
     def test_chaos(self):
-        figures = chaos.chaos(chaos.parse(["--seconds", SECONDS, *(["--seed", SEED] if SEED else [])]))
+        figures = chaos.chaos(chaos.parse(["--rounds", "1", *(["--seed", SEED] if SEED else [])]))
         print(chaos.table(figures))
         print(json.dumps(figures), flush=True)
         self.assertEqual(figures["faults"], [])
+        events = figures["events"]
+        self.assertGreater(sum(events["injected"].values()), 0)
+        for role in ("router", "prefill", "decode"):
+            self.assertGreater(events[role]["short stop"], 0)
+            self.assertGreater(sum(events[role].get(k, 0) for k in ("kill", "terminate", "kill rank")), 0)
         for way in ("grpc", "http", "sse"):
             self.assertGreater(figures["outcomes"][way]["OK"], 0)
             self.assertGreater(figures["outcomes"][way]["UNAVAILABLE"], 0)
@@ -67,6 +71,8 @@ class TheJudgeCanFail(unittest.TestCase):
         self.assertIn("no class", self.verdict(self.seen(code="INVALID_ARGUMENT", **begun), self.KILLED))
         self.assertIn("nobody cancelled", self.verdict(self.seen(code="CANCELLED", **begun), self.KILLED))
         self.assertEqual(self.verdict(self.seen(code="CANCELLED", left=True, **begun)), "")
+        ended = Disturbance("router", "terminate", 10.0, 12.0)
+        self.assertEqual(self.verdict(self.seen(code="CANCELLED", **begun), ended), "")
         self.assertIn("nothing was corrupted", self.verdict(self.seen(code="DATA_LOSS", **begun), self.KILLED))
         self.assertEqual(self.verdict(self.seen(code="DATA_LOSS", **begun), self.CORRUPT), "")
         self.assertIn("without a deadline", self.verdict(self.seen(code="DEADLINE_EXCEEDED", **begun), self.KILLED))

@@ -5,6 +5,7 @@ import subprocess
 import tempfile
 import threading
 import unittest
+import urllib.request
 
 import grpc
 from google.protobuf import descriptor_pool, message_factory
@@ -101,6 +102,10 @@ class KeyTest(unittest.TestCase):
                     self.assertGreater(flow.busy_seconds, 0)
                 self.assertIn("decode", sent.peer)
                 self.assertIn("prefill", took.peer)
+                with urllib.request.urlopen(f"http://{cluster.router.fields['http']}/metrics", timeout=10) as page:
+                    metrics = page.read().decode()
+                self.assertRegex(metrics, r'sluice_kv_transfer_bytes_total{role="prefill",[^}]*} ' + str(sent.bytes))
+                self.assertRegex(metrics, r'sluice_kv_pair_up{role="decode",[^}]*} 1')
                 table = cluster.cli("status")
                 self.assertIn("KV TO/FROM", table.stdout)
                 cluster.close()

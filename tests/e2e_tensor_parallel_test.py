@@ -6,31 +6,11 @@ import signal
 import unittest
 
 from cluster import Cluster, real_model, wait_until
+from processes import children, lives
 from sluice_client import Background
 
 PATIENCE = 300
 FLAGS = ["--threads", 1, "--kv-bytes", "512M"]
-
-
-def children(pid):
-    """Processes that `pid` started."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as stat:
-                if int(stat.read().rsplit(")", 1)[1].split()[1]) == pid:
-                    found.append(int(name))
-        except OSError:
-            pass  # it ended
-    return found
-
-
-def lives(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def questions():

@@ -41,7 +41,7 @@ PURE = [
     "kvtransfer/receiver", "kvtransfer/piece_split", "kvtransfer/reshard_plan", "kvtransfer/flow_book", "kvtransfer/fingerprint", "worker/worker_core", "worker/request_table",
     "decode_worker/decode_role", "prefill_worker/prefill_role", "router/registry", "router/queue",
     "router/load_model", "router/policy", "router/request", "router/core", "router/validate", "router/answer_stream",
-    "router/http_answer", "router/http_error", "router/http_head", "router/http_request",
+    "router/http_answer", "router/metrics", "router/http_error", "router/http_head", "router/http_request",
 ]
 IMPURE = re.compile(
     r"<(thread|mutex|condition_variable|future|chrono|fstream|iostream|filesystem|sys/\w+|unistd\.h|fcntl\.h)>|"

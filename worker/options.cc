@@ -126,18 +126,21 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
                  "How KV moves between workers: shm (within a host), tcp, or auto (shm where both are on one host)")
       ->check(CLI::IsMember({"auto", "shm", "tcp"}))
       ->type_name("CHANNEL");
-  app.add_option("--cluster-key", o.cluster_key,
-                 "File with a secret that the router and all workers share (openssl rand -hex 32): who does not have it "
-                 "is refused. Without one everybody who reaches the ports belongs")
+  app.add_option(
+         "--cluster-key", o.cluster_key,
+         "File with a secret that the router and all workers share (openssl rand -hex 32): who does not have it "
+         "is refused. Without one everybody who reaches the ports belongs")
       ->type_name("FILE");
   app.add_option("--tls", o.tls,
                  "Folder with ca.pem, cert.pem and key.pem: connections between routers and workers show each other "
                  "certificates of that authority, made out to sluice.cluster")
       ->type_name("FOLDER");
   if (role.takes_faults) {
-    app.add_option("--fault", o.fault,
-                   "Faults of the KV transfer, for drills: corrupt=N, lose=N, stall=N, fail=N, by number of the piece, "
-                   "with commas between them")
+    app.add_option(
+           "--fault", o.fault,
+           "Faults of the KV transfer, for drills: corrupt=N, lose=N, stall=N, fail=N, delay=N, duplicate=N, by "
+           "number of the piece, "
+           "with commas between them")
         ->type_name("PLAN")
         ->check(CLI::Validator(CheckFaultPlan, "", "fault"));
   }
