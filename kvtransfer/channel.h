@@ -59,7 +59,7 @@ using ArrivalCallback = std::function<void(uint64_t sequence)>;
 // Sizes that both ends agree on in the Hello.
 struct ChannelLimits {
   int window = 4;  // sequences in flight
-  size_t max_piece_bytes = size_t{4} << 20;
+  size_t max_piece_bytes = size_t{8} << 20;
 };
 
 }  // namespace sluice::kvtransfer

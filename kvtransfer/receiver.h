@@ -34,7 +34,7 @@ class Receiver {
   struct Options {
     int window = 4;
     int lease_window = 3;  // with one, gathering and scattering of a lone lease would take turns
-    int64_t max_piece_bytes = int64_t{4} << 20;
+    int64_t max_piece_bytes = int64_t{8} << 20;  // each piece costs four messages, whatever its size
     // A lease with pieces announced or granted but without progress for this long fails.
     absl::Duration progress_timeout = absl::Seconds(10);
     // Of a piece's DATA and its bytes the second comes at most this long after the first; and what was granted comes

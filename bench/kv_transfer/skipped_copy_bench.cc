@@ -38,7 +38,7 @@ namespace {
 
 enum Way { kCopies, kIovec, kZeroCopy, kWays };
 constexpr const char* kNames[] = {"copies", "iovec", "zerocopy"};
-constexpr int64_t kPiece = int64_t{4} << 20;
+constexpr int64_t kPiece = int64_t{8} << 20;
 constexpr size_t kMostParts = 512;  // of one sendmsg; the system allows 1,024
 
 double CpuSeconds() {
