@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/host_cuda/engine/grid.h"
+#include "tests/host_cuda/engine/limits.h"
 #include "tests/host_cuda/runtime/api.h"
 #include "tests/host_cuda/runtime/capture.h"
 #include "tests/host_cuda/runtime/errors.h"
@@ -21,14 +22,15 @@ size_t DynamicLimit(const Function& function, const Kernel& kernel) {
   return kSharedPerBlock - std::min(kSharedPerBlock, kernel.static_shared_bytes);
 }
 
-cudaError_t CheckLaunch(const Function& function, const Kernel& kernel, const dim3& grid, const dim3& block,
+cudaError_t CheckLimits(const Function& function, const Kernel& kernel, const dim3& grid, const dim3& block,
                         size_t shared) {
   const uint64_t threads = uint64_t{block.x} * block.y * block.z;
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
+  const bool grid_fits = grid.x <= kMaxGridX && grid.y <= kMaxGridY && grid.z <= kMaxGridZ;
+  const bool block_fits = threads <= kMaxThreadsPerBlock && block.z <= kMaxBlockZ;
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0 || !grid_fits || !block_fits) {
     return cudaErrorInvalidConfiguration;
   }
-  if (threads == 0 || threads > 1024 || block.z > 64) return cudaErrorInvalidConfiguration;
-  if (threads > static_cast<uint64_t>(kernel.max_threads)) return cudaErrorInvalidValue;  // more than __launch_bounds__
+  if (threads > kernel.max_threads) return cudaErrorInvalidValue;  // more than __launch_bounds__
   if (shared > DynamicLimit(function, kernel)) {
     Report(function.name + ": " + std::to_string(shared) + " bytes of dynamic shared memory, " +
            std::to_string(DynamicLimit(function, kernel)) + " are allowed (cudaFuncSetAttribute allows more)");
@@ -66,7 +68,7 @@ cudaError_t LaunchKernel(const char* name, const void* host, const dim3& grid, c
     }
     const auto queue = runtime.Find(stream);
     if (!queue) return cudaErrorInvalidResourceHandle;
-    if (const cudaError_t error = CheckLaunch(*function, *kernel, grid, block, shared)) return error;
+    if (const cudaError_t error = CheckLimits(*function, *kernel, grid, block, shared)) return error;
     return AppendOrCapture(runtime, queue, KernelWork(*kernel, grid, block, shared, args));
   });
 }
@@ -74,7 +76,7 @@ cudaError_t LaunchKernel(const char* name, const void* host, const dim3& grid, c
 // Blocks of this kernel that a multiprocessor holds at once, going by threads and shared memory (registers are
 // unknown).
 int ActiveBlocks(const Kernel& kernel, int threads, size_t dynamic) {
-  if (threads <= 0 || threads > kernel.max_threads) return 0;
+  if (threads <= 0 || static_cast<uint32_t>(threads) > kernel.max_threads) return 0;
   const size_t shared = kernel.static_shared_bytes + dynamic;
   if (shared > kSharedPerBlockOptIn) return 0;
   const int rounded = (threads + 31) / 32 * 32;
@@ -146,7 +148,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* ho
     if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
     *attributes = {};
     attributes->sharedSizeBytes = kernel->static_shared_bytes;
-    attributes->maxThreadsPerBlock = kernel->max_threads;
+    attributes->maxThreadsPerBlock = static_cast<int>(kernel->max_threads);
     attributes->maxDynamicSharedSizeBytes = static_cast<int>(DynamicLimit(*function, *kernel));
     attributes->preferredShmemCarveout = function->carveout;
     attributes->ptxVersion = attributes->binaryVersion = 80;

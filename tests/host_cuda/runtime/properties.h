@@ -5,14 +5,16 @@
 
 #include <cstddef>
 
+#include "tests/host_cuda/engine/limits.h"
+
 namespace host_cuda::rt {
 
 inline constexpr int kMultiprocessors = 8;
 inline constexpr int kThreadsPerMultiprocessor = 2048;
 inline constexpr int kBlocksPerMultiprocessor = 32;
 inline constexpr size_t kSharedPerMultiprocessor = 164 << 10;
-inline constexpr size_t kSharedPerBlock = 48 << 10;
-inline constexpr size_t kSharedPerBlockOptIn = 163 << 10;
+inline constexpr size_t kSharedPerBlock = kMaxSharedWithoutOptIn;
+inline constexpr size_t kSharedPerBlockOptIn = kMaxSharedPerBlock;
 inline constexpr size_t kSharedReserved = 1 << 10;  // of each block, by the system
 
 cudaDeviceProp PropertiesOf(int device, size_t memory);

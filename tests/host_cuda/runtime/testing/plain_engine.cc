@@ -2,7 +2,6 @@
 #include <map>
 
 #include "tests/host_cuda/engine/grid.h"
-#include "tests/host_cuda/engine/grid.h"
 
 namespace host_cuda {
 namespace {
