@@ -2,10 +2,10 @@
 #
 #   host_cuda_kernels(name CU a.cu ... [DEFINES ...])
 #     an object library of the translated kernels alone: for tests that call RunGrid themselves.
-#   host_cuda_test(name CU a.cu ... SRCS a_test.cc ... [DEPS ...] [LIBS ...] [LABELS ...])
+#   host_cuda_test(name CU a.cu ... SRCS a_test.cc ... [DEPS ...] [LIBS ...] [LABELS ...] [DEFINES ...] [ON_HOST_ONLY])
 #     one test, two programs from the same objects of nvcc and of the test:
 #       name          the kernels translated, on the test runtime in libcudart's place
-#       name_device   linked with the toolkit's own cudart (and cuBLAS and NCCL where there are any): skipped without a device
+#       name_device   linked with the toolkit's own cudart (and cuBLAS and NCCL where there are any): skipped without a device; not with ON_HOST_ONLY
 #
 # Without nvcc neither is built, and ctest shows the test as skipped. What runs is what nvcc generates for sm_80: the translator
 # (translate/) reads its PTX, and the host side is its ordinary object.
@@ -20,18 +20,10 @@ set(HOST_CUDA_TOOLKIT 13.0)
 if(SLUICE_NVCC)
   execute_process(COMMAND ${SLUICE_NVCC} --version OUTPUT_VARIABLE nvcc_version)
   if(NOT nvcc_version MATCHES "release ${HOST_CUDA_TOOLKIT},")
-    message(WARNING "host_cuda: ${SLUICE_NVCC} is not of CUDA ${HOST_CUDA_TOOLKIT}, so CUDA tests on the host are SKIPPED")
-    set(SLUICE_NVCC SLUICE_NVCC-NOTFOUND CACHE FILEPATH "nvcc" FORCE)
+    message(WARNING "host_cuda: ${SLUICE_NVCC} is not of CUDA ${HOST_CUDA_TOOLKIT}: what needs it is SKIPPED")
+    set(SLUICE_NVCC "")
   endif()
-else()
-  message(WARNING "host_cuda: nvcc is missing, so CUDA tests on the host are SKIPPED")
 endif()
-
-# ctest shows it as skipped.
-function(host_cuda_skip name)
-  add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "SKIPPED: no nvcc of CUDA ${HOST_CUDA_TOOLKIT} was found at configuration")
-  set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "SKIPPED" LABELS "unit;host_cuda")
-endfunction()
 
 # PTX to an object library of C++.
 function(host_cuda_translate name)
@@ -80,10 +72,10 @@ endfunction()
 
 function(host_cuda_test name)
   if(NOT SLUICE_NVCC)
-    host_cuda_skip(${name})
+    host_cuda_skipped(${name} "no nvcc of CUDA ${HOST_CUDA_TOOLKIT}")
     return()
   endif()
-  cmake_parse_arguments(ARG "" "" "CU;SRCS;DEPS;LIBS;LABELS;DEFINES" ${ARGN})
+  cmake_parse_arguments(ARG "ON_HOST_ONLY" "" "CU;SRCS;DEPS;LIBS;LABELS;DEFINES" ${ARGN})
   host_cuda_compile(${name} CU ${ARG_CU} DEFINES ${ARG_DEFINES})
   host_cuda_translate(${name}_kernels ${${name}_PTX})
   set_source_files_properties(${${name}_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
@@ -93,12 +85,15 @@ function(host_cuda_test name)
   target_link_libraries(${name}_objects PRIVATE ${ARG_DEPS} ${ARG_LIBS} GTest::gmock)
 
   add_executable(${name} $<TARGET_OBJECTS:${name}_objects> $<TARGET_OBJECTS:${name}_kernels> ${${name}_OBJECTS})
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LIBS} host_cuda_ptx ${HOST_CUDA_RUNTIME} sluice_executable
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LIBS} host_cuda_runtime host_cuda_ptx host_cuda_engine
+                        sluice_executable
                         GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests LINKER_LANGUAGE CXX)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS "unit;host_cuda;${ARG_LABELS}")
-  host_cuda_device_twin(${name} "${ARG_DEPS}" "${ARG_LIBS}" "${${name}_OBJECTS}")
+  if(NOT ARG_ON_HOST_ONLY)
+    host_cuda_device_twin(${name} "${ARG_DEPS}" "${ARG_LIBS}" "${${name}_OBJECTS}")
+  endif()
 endfunction()
 
 # The same objects with the real libraries. A sanitizer of the host has no use for it.
