@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) BlockSum(const float* in,
   __shared__ float partial[kThreads / 32];
   __shared__ float total;
   const int thread = threadIdx.x, lane = thread % 32;
-  if (bug == kEarlyExit && thread >= 40) return;
+  if (bug == kEarlyExit && thread >= 64) return;
   float v = in[blockIdx.x * kThreads + thread];
   if (bug == kHalfWarp && lane % 2 != 0) {
     v += __shfl_xor_sync(0xffffffffu, v, 1);

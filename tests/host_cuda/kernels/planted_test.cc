@@ -1,5 +1,5 @@
-// Every planted bug is caught, in every order that can show it, with words that name it; without a bug everything is right in
-// every order.
+// Every planted bug is caught, in every order that can show it, with words that name it; without a bug everything is
+// right in every order.
 #include "tests/host_cuda/kernels/planted.h"
 
 #include <cuda_bf16.h>
@@ -118,7 +118,7 @@ TEST(Planted, EarlyExitBeforeABarrier) {
 TEST(Planted, HalfAWarpWithAFullMask) {
   ForEveryOrder([] {
     EXPECT_THAT(BlockSum(kHalfWarp), ::testing::AllOf(HasSubstr("lanes of one warp meet in different operations"),
-                                                      HasSubstr("sm_30_intrinsics.hpp:")));
+                                                      HasSubstr("planted.cu:2")));
   });
 }
 
@@ -131,7 +131,9 @@ TEST(Planted, SharedOverrun) {
 }
 
 #if defined(HOST_CUDA_ASAN)
-TEST(Planted, GlobalOverrun) { EXPECT_DEATH(BlockSum(kGlobalOverrun), "heap-buffer-overflow"); }
+TEST(Planted, GlobalOverrun) {
+  EXPECT_DEATH(BlockSum(kGlobalOverrun), "heap-buffer-overflow");
+}
 #endif
 
 TEST(Planted, UninitialisedSharedMemory) {
@@ -148,7 +150,9 @@ TEST(Planted, MissingBarrierAfterARead) {
   EXPECT_GE(caught, 15);
 }
 
-TEST(Planted, WrongFragment) { EXPECT_EQ(OneMma(kFragment), "wrong"); }
+TEST(Planted, WrongFragment) {
+  EXPECT_EQ(OneMma(kFragment), "wrong");
+}
 
 TEST(Planted, HostSideLaunch) {
   constexpr int kBlocks = 7;
@@ -158,7 +162,8 @@ TEST(Planted, HostSideLaunch) {
   ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&device_out), kBlocks * sizeof(float)), cudaSuccess);
   cudaStream_t stream = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-  ASSERT_EQ(cudaMemcpyAsync(device_in, in.data(), in.size() * sizeof(float), cudaMemcpyHostToDevice, stream), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(device_in, in.data(), in.size() * sizeof(float), cudaMemcpyHostToDevice, stream),
+            cudaSuccess);
   ASSERT_EQ(LaunchBlockSum(device_in, device_out, kBlocks, stream), cudaSuccess);
   float out[kBlocks] = {};
   ASSERT_EQ(cudaMemcpyAsync(out, device_out, sizeof out, cudaMemcpyDeviceToHost, stream), cudaSuccess);

@@ -7,6 +7,8 @@ from operation import Operation
 from ptx_parser import (FloatBits, Instruction, Integer, Label, Line, Name, PtxError, Registers, Scope, Targets, Variable)
 from ptx_types import register, size_of
 
+# Headers of the toolkit, whose lines tell a reader nothing.
+TOOLKIT = re.compile(r"/(cuda[^/]*|targets/[^/]+)/include/")
 REDZONE = 64  # SharedMemory::kRedzone
 SPECIAL = {
     **{f"%{ptx}.{axis}": f"{cpp}().{axis}" for axis in "xyz"
@@ -40,6 +42,7 @@ class Names:
         self.registers = []  # (C++ name, C++ type)
         self.memory = []     # declarations of local and parameter memory
         self.branch_targets = {}
+        self.calls = {}      # of inlined functions: place -> place of the call
         self.used_shared = set()
 
     def declare(self, name, kind):
@@ -255,9 +258,17 @@ class Emitter:
         function.param_bytes = at
         return f"void k_{identifier(function.name)}([[maybe_unused]] const u8* params) {{"
 
+    def place(self, line, calls):
+        """Where a line is for a reader: for a function of the toolkit, where it was called. `calls`: place -> its caller's."""
+        place = (line.file, line.line, line.column)
+        calls[place] = line.inlined_at
+        while TOOLKIT.search(self.module.files[place[0]]) and calls.get(place):
+            place = calls[place]
+        return f'#line {max(1, place[1])} "{self.module.files[place[0]]}"'
+
     def item(self, item, names, lines):
         if isinstance(item, Line):
-            lines.append(f'#line {max(1, item.line)} "{self.module.files[item.file]}"')
+            lines.append(self.place(item, names.calls))
         elif isinstance(item, Scope):
             if item.opens:
                 names.scopes.append({})

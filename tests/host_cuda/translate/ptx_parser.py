@@ -89,9 +89,11 @@ class Label:
 
 @dataclasses.dataclass
 class Line:
-    """.loc: where the following comes from."""
+    """.loc: where the following comes from. `inlined_at`: the place (file, line, column) of the call, of an inlined function."""
     file: int
     line: int
+    column: int = 0
+    inlined_at: tuple = None
 
 
 @dataclasses.dataclass
@@ -370,9 +372,13 @@ class Parser:
         word = token.text
         if word == ".loc":
             self.next()
-            file, line = self.integer(), self.integer()
-            items.append(Line(file, line))
-            self.skip_line_rest(token.line)
+            place = [self.integer() for _ in range(3)]
+            inlined_at = None
+            if self.accept(","):
+                while not self.accept("inlined_at"):
+                    self.next()
+                inlined_at = tuple(self.integer() for _ in range(3))
+            items.append(Line(*place, inlined_at))
         elif word == ".reg":
             self.next()
             kind = self.next().text[1:]
