@@ -44,7 +44,28 @@ constexpr size_t kStack = 256 << 10;
 constexpr size_t kStack = 64 << 10;
 #endif
 
+#if defined(HOST_CUDA_TSAN)
+thread_local int scopes_outside = 0;
+
+void SwitchTsan(Fiber& to) {
+  __tsan_switch_to_fiber(to.tsan, __tsan_switch_to_fiber_no_sync);
+  engine_scopes = &to.scopes;
+}
+
+void DestroyTsan(Fiber& fiber) {
+  void* const self = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(fiber.tsan, __tsan_switch_to_fiber_no_sync);
+  for (; fiber.scopes > 0; --fiber.scopes) __tsan_ignore_thread_end();
+  __tsan_switch_to_fiber(self, __tsan_switch_to_fiber_no_sync);
+  __tsan_destroy_fiber(fiber.tsan);
+}
+#endif
+
 }  // namespace
+
+#if defined(HOST_CUDA_TSAN)
+thread_local int* engine_scopes = &scopes_outside;
+#endif
 
 void CreateFiber(Fiber& fiber) {
   void* memory =
@@ -63,7 +84,7 @@ void CreateFiber(Fiber& fiber) {
 void DestroyFiber(Fiber& fiber) {
   if (fiber.stack == nullptr) return;
 #if defined(HOST_CUDA_TSAN)
-  __tsan_destroy_fiber(fiber.tsan);
+  DestroyTsan(fiber);
 #endif
   Unpoison(fiber.stack, fiber.bytes);
   munmap(fiber.stack - kGuard, kGuard + fiber.bytes);
@@ -91,7 +112,7 @@ void ArmFiber(Fiber& fiber, void (*entry)()) {
   if (fiber.abandoned) {
     Unpoison(fiber.stack, fiber.bytes);
 #if defined(HOST_CUDA_TSAN)
-    __tsan_destroy_fiber(fiber.tsan);
+    DestroyTsan(fiber);
     fiber.tsan = __tsan_create_fiber(0);
 #endif
     fiber.abandoned = false;
@@ -109,7 +130,7 @@ void SwitchFiber(Fiber& from, Fiber& to) {
   __sanitizer_start_switch_fiber(&from.asan_stack, to.stack, to.bytes);
 #endif
 #if defined(HOST_CUDA_TSAN)
-  __tsan_switch_to_fiber(to.tsan, __tsan_switch_to_fiber_no_sync);
+  SwitchTsan(to);
 #endif
   host_cuda_switch(&from.sp, to.sp);
 #if defined(HOST_CUDA_ASAN)
@@ -123,10 +144,19 @@ void LeaveFiber(Fiber& from, Fiber& to) {
   __sanitizer_start_switch_fiber(nullptr, to.stack, to.bytes);
 #endif
 #if defined(HOST_CUDA_TSAN)
-  __tsan_switch_to_fiber(to.tsan, __tsan_switch_to_fiber_no_sync);
+  SwitchTsan(to);
 #endif
   host_cuda_switch(&from.sp, to.sp);
   std::abort();  // armed anew, it starts at its entry
+}
+
+void PublishFor([[maybe_unused]] Fiber& fiber, [[maybe_unused]] void* p) {
+#if defined(HOST_CUDA_TSAN)
+  void* const self = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(fiber.tsan, __tsan_switch_to_fiber_no_sync);
+  Publish(p);
+  __tsan_switch_to_fiber(self, __tsan_switch_to_fiber_no_sync);
+#endif
 }
 
 void EnterFiber() {

@@ -12,6 +12,7 @@ struct Fiber {
   size_t bytes = 0;
   void* asan_stack = nullptr;
   void* tsan = nullptr;
+  int scopes = 0;          // EngineScopes it is in
   bool abandoned = false;  // left in the middle: its frames are dead
 };
 
@@ -30,6 +31,9 @@ void SwitchFiber(Fiber& from, Fiber& to);
 
 // For the end of a fiber, or a failure in its middle: `from` runs again only when it is armed anew.
 [[noreturn]] void LeaveFiber(Fiber& from, Fiber& to);
+
+// TSan: Publish(p) in another fiber's name.
+void PublishFor(Fiber& fiber, void* p);
 
 // The first thing entry() does.
 void EnterFiber();

@@ -174,6 +174,7 @@ TEST(Grid, OsThreadsRunGridsAtOnce) {
       Kernel kernel;
       kernel.name = "sum";
       kernel.body = [](const unsigned char*) {
+        EngineScope scope;  // no barrier orders the additions
         sum += Self().linear;
         BlockBarrier(BarrierOp::kSync, 0, 0, false);
       };

@@ -33,7 +33,10 @@ void Machine::Yield(const Loc& where) {
 }
 
 void Machine::Stop() {
-  for (uint32_t i = 0; i < threads; ++i) pool[i]->fiber.abandoned = true;
+  for (uint32_t i = 0; i < threads; ++i) {
+    pool[i]->fiber.abandoned = true;
+    if (!pool[i]->exited) PublishFor(pool[i]->fiber, &order);  // what it did is over when the grid is
+  }
   Thread* const self = running;
   running = nullptr;
   LeaveFiber(self->fiber, main);

@@ -49,6 +49,11 @@ inline void Observe([[maybe_unused]] void* p) {
 #endif
 }
 
+#if defined(HOST_CUDA_TSAN)
+// How many scopes the current fiber is in: an abandoned one has to leave them. Set by SwitchFiber.
+extern thread_local int* engine_scopes;
+#endif
+
 // TSan looks away in its lifetime: inline functions of the standard library may be linked in their instrumented
 // version.
 class EngineScope {
@@ -56,8 +61,10 @@ class EngineScope {
 #if defined(HOST_CUDA_TSAN)
   EngineScope() {
     __tsan_ignore_thread_begin();
+    ++*engine_scopes;
   }
   ~EngineScope() {
+    --*engine_scopes;
     __tsan_ignore_thread_end();
   }
 #else

@@ -89,13 +89,13 @@ extern "C" __global__ void OneMma(const __nv_bfloat16* a, const __nv_bfloat16* b
 }
 
 // Thread 32 waits for a number that thread 0 hands over with a flag.
-extern "C" __global__ void HandOver(float* out, int bug) {
+extern "C" __global__ void HandOver(const float* in, float* out, int bug) {
   __shared__ float number;
   __shared__ int flag;
   if (threadIdx.x == 0) flag = 0;
   __syncthreads();
   if (threadIdx.x == 0) {
-    number = 42;
+    number = in[0];
     if (bug != kNoFence) __threadfence_block();
     *const_cast<volatile int*>(&flag) = 1;
   } else if (threadIdx.x == 32) {

@@ -7,32 +7,21 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <vector>
 
-#include "tests/host_cuda/engine/grid.h"
 #include "tests/host_cuda/engine/sanitizers.h"
 #include "tests/host_cuda/engine/settings.h"
 #include "tests/host_cuda/testing/every_order.h"
+#include "tests/host_cuda/testing/run_by_name.h"
 
 namespace {
 
 using host_cuda::testing::ForEveryOrder;
+using host_cuda::testing::RunByName;
 using ::testing::HasSubstr;
 
 constexpr int kThreads = 96;
-
-template <class... Args>
-std::string Run(const char* name, int blocks, int threads, Args... args) {
-  const host_cuda::Kernel* kernel = host_cuda::FindKernel(name);
-  if (kernel == nullptr) return "no such kernel";
-  std::vector<unsigned char> params(kernel->param_bytes);
-  size_t i = 0;
-  ((std::memcpy(params.data() + kernel->params[i].offset, &args, sizeof args), ++i), ...);
-  return host_cuda::RunGrid(*kernel, {{static_cast<uint32_t>(blocks), 1, 1}, {static_cast<uint32_t>(threads), 1, 1}, 0},
-                            params.data());
-}
 
 std::vector<float> Numbers(size_t n) {
   std::vector<float> values(n);
@@ -45,7 +34,7 @@ std::string BlockSum(int bug) {
   constexpr int kBlocks = 3;
   const std::vector<float> in = Numbers(kBlocks * kThreads);
   const auto out = std::make_unique<float[]>(kBlocks);
-  const std::string error = Run("BlockSum", kBlocks, kThreads, in.data(), out.get(), bug);
+  const std::string error = RunByName("BlockSum", kBlocks, kThreads, in.data(), out.get(), bug);
   if (!error.empty()) return error;
   for (int block = 0; block < kBlocks; ++block) {
     float sum = 0;
@@ -59,7 +48,7 @@ std::string Tiles(int bug) {
   constexpr int kRounds = 5;
   const std::vector<float> in = Numbers(kRounds * kThreads);
   std::vector<float> out(kThreads);
-  const std::string error = Run("Tiles", 1, kThreads, in.data(), out.data(), kRounds, bug);
+  const std::string error = RunByName("Tiles", 1, kThreads, in.data(), out.data(), kRounds, bug);
   if (!error.empty()) return error;
   for (int thread = 0; thread < kThreads; ++thread) {
     float sum = 0;
@@ -74,7 +63,7 @@ std::string OneMma(int bug) {
   for (int i = 0; i < 256; ++i) a[i] = __float2bfloat16(static_cast<float>(i % 7 - 3));
   for (int i = 0; i < 128; ++i) b[i] = __float2bfloat16(static_cast<float>(i % 5 - 2));
   std::vector<float> c(128);
-  const std::string error = Run("OneMma", 1, 32, a.data(), b.data(), c.data(), bug);
+  const std::string error = RunByName("OneMma", 1, 32, a.data(), b.data(), c.data(), bug);
   if (!error.empty()) return error;
   for (int row = 0; row < 16; ++row) {
     for (int column = 0; column < 8; ++column) {
@@ -87,8 +76,9 @@ std::string OneMma(int bug) {
 }
 
 std::string HandOver(int bug) {
+  const float in = 42;
   float out = 0;
-  const std::string error = Run("HandOver", 1, 64, &out, bug);
+  const std::string error = RunByName("HandOver", 1, 64, &in, &out, bug);
   return error.empty() && out != 42 ? "wrong" : error;
 }
 
@@ -101,12 +91,14 @@ TEST(Planted, NothingIsReportedWithoutABug) {
   });
 }
 
+#if !defined(HOST_CUDA_TSAN)  // there it is a race; see below
 TEST(Planted, MissingBarrier) {
   // A fair or ascending order may hide it; the greedy descending one can't, and of the seeds most don't.
   int caught = 0;
   ForEveryOrder([&] { caught += BlockSum(kNoBarrier).starts_with("wrong") ? 1 : 0; });
   EXPECT_GE(caught, 15);
 }
+#endif
 
 TEST(Planted, EarlyExitBeforeABarrier) {
   ForEveryOrder([] {
@@ -144,11 +136,13 @@ TEST(Planted, MissingWaitForACopy) {
   ForEveryOrder([] { EXPECT_EQ(Tiles(kNoWait), "wrong: NaN"); });
 }
 
+#if !defined(HOST_CUDA_TSAN)  // there it is a race; see below
 TEST(Planted, MissingBarrierAfterARead) {
   int caught = 0;
   ForEveryOrder([&] { caught += Tiles(kNoBarrierAfterRead).starts_with("wrong") ? 1 : 0; });
   EXPECT_GE(caught, 15);
 }
+#endif
 
 TEST(Planted, WrongFragment) {
   EXPECT_EQ(OneMma(kFragment), "wrong");
@@ -178,11 +172,11 @@ TEST(Planted, HostSideLaunch) {
   EXPECT_EQ(cudaFree(device_out), cudaSuccess);
 }
 
-// TSan reports a race and the process goes on; its exit status and text tell. With a death test each runs apart.
+// TSan ends a process that raced with 66, at once or at its end.
 #if defined(HOST_CUDA_TSAN)
 void EndAfter(const std::string& result) {
   std::fprintf(stderr, "result: %s\n", result.c_str());
-  std::exit(0);  // TSan makes it 66 after a report
+  std::exit(0);
 }
 TEST(Planted, RacesAreReported) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -68,6 +68,18 @@ inline T ReverseBits(T a) {
   return result;
 }
 
+// bmsk: `width` ones from `position` on.
+inline u32 BitMask(u32 position, u32 width, bool wrap) {
+  position = wrap ? position & 31 : std::min(position, 32u);
+  width = wrap ? width & 31 : std::min(width, 32u);
+  return static_cast<u32>(((u64{1} << width) - 1) << position);
+}
+// szext: the low `width` bits with their sign, for signed types.
+template <class T>
+inline T ExtendBits(T a, u32 width, bool wrap) {
+  return ExtractBits<T>(a, 0, wrap ? width & 31 : std::min(width, 32u));
+}
+
 // prmt: four bytes out of the eight of a and b, each chosen by a nibble of the selector; its high bit copies the byte's
 // sign.
 inline u32 PermuteBytes(u32 a, u32 b, u32 selector) {

@@ -6,6 +6,7 @@
 
 #include "tests/host_cuda/engine/grid.h"
 #include "tests/host_cuda/engine/machine.h"
+#include "tests/host_cuda/engine/sanitizers.h"
 #include "tests/host_cuda/testing/every_order.h"
 
 namespace host_cuda::testing {
@@ -15,7 +16,10 @@ inline thread_local const std::function<void()>* body_to_run = nullptr;
 inline std::string RunAs(const Kernel& like, const Launch& launch, const std::function<void()>& body) {
   Kernel kernel = like;
   if (kernel.name.empty()) kernel.name = "test_kernel";
-  kernel.body = [](const unsigned char*) { (*body_to_run)(); };
+  kernel.body = [](const unsigned char*) {
+    EngineScope scope;  // such bodies share variables as they like
+    (*body_to_run)();
+  };
   body_to_run = &body;
   return RunGrid(kernel, launch, nullptr);
 }

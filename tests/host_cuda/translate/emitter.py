@@ -262,7 +262,9 @@ class Emitter:
         """Where a line is for a reader: for a function of the toolkit, where it was called. `calls`: place -> its caller's."""
         place = (line.file, line.line, line.column)
         calls[place] = line.inlined_at
-        while TOOLKIT.search(self.module.files[place[0]]) and calls.get(place):
+        passed = set()  # a function may be inlined into itself
+        while TOOLKIT.search(self.module.files[place[0]]) and calls.get(place) and place not in passed:
+            passed.add(place)
             place = calls[place]
         return f'#line {max(1, place[1])} "{self.module.files[place[0]]}"'
 

@@ -86,6 +86,12 @@ for t in ("u32", "s32", "u64", "s64"):
     flip = "a < 0 ? ~u64(a) : u64(a)" if t[0] == "s" else "u64(a)"
     case(f"bfind.{t} d, a;", t, "u32", f"u32(HighestBit({flip}))")
     case(f"bfind.shiftamt.{t} d, a;", t, "u32", f"HighestBit({flip}) < 0 ? ~0u : u32({n} - 1 - HighestBit({flip}))")
+for mode, of in (("wrap", "int({} % 32)"), ("clamp", "int(std::min({}, 32u))")):
+    p, w = of.format("a"), of.format("b")
+    case(f"bmsk.{mode}.b32 d, a, b;", "u32 u32", "u32", f"BuildBits(32, [&](int i) {{ return i >= {p} && i < {p} + {w}; }})")
+    case(f"szext.{mode}.u32 d, a, b;", "u32 u32", "u32", f"BuildBits(32, [&](int i) {{ return i < {w} && Bit(a, i); }})")
+    case(f"szext.{mode}.s32 d, a, b;", "s32 u32", "s32",
+         f"Wrap(BuildBits(32, [&](int i) {{ return {w} > 0 && Bit(u32(a), std::min(i, {w} - 1)); }}))")
 case("prmt.b32 d, a, b, c;", "u32 u32 u32", "u32",
      "BuildBits(32, [&](int i) { int n = int(c >> (i / 8 * 4)) & 15, at = (n & 7) * 8 + (n & 8 ? 7 : i % 8); "
      "return Bit(u64(b) << 32 | a, at); })")

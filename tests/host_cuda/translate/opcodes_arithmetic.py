@@ -213,6 +213,20 @@ def count_bits(function):
     return emit
 
 
+def bmsk(op):
+    op.take_types()
+    wrap = "true" if op.need("wrap", "clamp") == "wrap" else "false"
+    op.count(3)
+    return op.put(0, f"BitMask({op.value(1, 'u32')}, {op.value(2, 'u32')}, {wrap})")
+
+
+def szext(op):
+    kind = op.take_types()
+    wrap = "true" if op.need("wrap", "clamp") == "wrap" else "false"
+    op.count(3)
+    return op.put(0, f"ExtendBits<{cpp(kind)}>({op.value(1, kind)}, {op.value(2, 'u32')}, {wrap})")
+
+
 def prmt(op):
     op.take_types()
     op.count(4)
@@ -452,7 +466,7 @@ TABLE = {
     "tanh": approximate("Tanh"), "copysign": binary("CopySign"), "testp": testp,
     "and": logic("&"), "or": logic("|"), "xor": logic("^"), "not": invert, "cnot": cnot, "lop3": lop3,
     "shl": shift("ShiftLeft"), "shr": shift("ShiftRight"), "shf": funnel,
-    "bfe": bfe, "bfi": bfi, "bfind": bfind, "brev": brev, "prmt": prmt,
+    "bfe": bfe, "bfi": bfi, "bfind": bfind, "brev": brev, "bmsk": bmsk, "szext": szext, "prmt": prmt,
     "popc": count_bits("std::popcount"), "clz": count_bits("std::countl_zero"),
     "dp4a": dp4a, "dp2a": dp2a, "sad": sad,
     "setp": setp, "set": set_, "selp": selp, "slct": slct, "mov": mov, "cvt": cvt,

@@ -160,6 +160,8 @@ def tokenize(text):
         at = match.end()
         if match.lastgroup == "newline":
             line += 1
+        elif match.group().startswith("."):  # .reg.b32 is .reg .b32
+            tokens += [Token("name", "." + part, line) for part in match.group()[1:].split(".")]
         elif match.lastgroup != "space":
             tokens.append(Token(match.lastgroup, match.group(), line))
     tokens.append(Token("end", "", line))
@@ -176,6 +178,8 @@ class Parser:
 
     def next(self):
         token = self.peek()
+        if token.kind == "end":
+            raise PtxError(token.line, "the file ends in the middle")
         self.at += 1
         return token
 
