@@ -179,18 +179,23 @@ TEST(Faults, AStallDelaysOneOperation) {
 
 TEST(Faults, ACallBeforeTheLastOneIsDoneIsRefused) {
   const ncclUniqueId id = NewId();
+  int seen[2];
+  ASSERT_EQ(pipe(seen), 0);
   const auto results = RunRanks(2, [&](int rank) {
     Environment("20000");
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     ncclComm_t comm = nullptr;
+    char byte = 0;
+    if (rank == 1) RANK_EXPECT(read(seen[0], &byte, 1) == 1);  // not before rank 0 was refused
     RANK_EXPECT(ncclCommInitRankConfig(&comm, 2, id, rank, &config) == ncclInProgress);
     float* p = Rank::Device(std::vector<float>(100, 1));
-    if (rank == 0) {  // rank 1 does not come until this was seen
+    if (rank == 0) {
       RANK_EXPECT(ncclAllReduce(p, p, 100, ncclFloat32, ncclSum, comm, nullptr) == ncclInvalidArgument);
+      RANK_EXPECT(write(seen[1], &byte, 1) == 1);
     }
     NCCL_OK(Poll(comm));
-    NCCL_OK(ncclCommAbort(comm));
+    NCCL_OK(ncclCommDestroy(comm));
     return 0;
   });
   EXPECT_EQ(results[0].status, 0);

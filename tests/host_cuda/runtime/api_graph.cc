@@ -7,6 +7,7 @@
 
 #include "tests/host_cuda/runtime/api.h"
 #include "tests/host_cuda/runtime/capture.h"
+#include "tests/host_cuda/runtime/handles.h"
 #include "tests/host_cuda/runtime/report.h"
 
 struct CUgraph_st {
@@ -111,6 +112,14 @@ cudaError_t Instantiate(const char* name, cudaGraphExec_t* exec, cudaGraph_t gra
 }
 
 }  // namespace
+
+void ForgetGraphs() {
+  for (cudaGraph_t graph : Graphs()) delete graph;
+  for (cudaGraphExec_t exec : Execs()) delete exec;
+  Graphs().clear();
+  Execs().clear();
+}
+
 }  // namespace host_cuda::rt
 
 using namespace host_cuda::rt;  // NOLINT: the C interface below belongs to no namespace
