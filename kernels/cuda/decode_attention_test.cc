@@ -35,7 +35,7 @@ struct Problem {
     q = numbers.Bf16(contexts.size() * size_t(s.heads * s.head_dim), 2);
     const uint16_t nan = 0x7fff;
     kv.resize(ids.size() * 2 * size_t(s.kv_heads * kBlock * s.head_dim));
-    for (auto& value : kv) std::memcpy(&value, &nan, sizeof nan);
+    for (auto& value : kv) value = __ushort_as_bfloat16(nan);
     for (size_t row = 0; row < contexts.size(); ++row) {
       for (int token = 0; token < contexts[row]; ++token) {
         for (int is_v = 0; is_v < 2; ++is_v) {

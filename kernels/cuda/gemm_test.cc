@@ -5,7 +5,7 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-std::vector<float> Run(const std::vector<__nv_bfloat16>& a, const std::vector<__nv_bfloat16>& w, int m, int n, int k) {
+std::vector<float> Compute(const std::vector<__nv_bfloat16>& a, const std::vector<__nv_bfloat16>& w, int m, int n, int k) {
   DeviceArray<__nv_bfloat16> a_device(a), w_device(w);
   DeviceArray<float> c(size_t(m) * n);
   Check(Gemm({.a = a_device.data(), .w = w_device.data(), .c = c.data(), .m = m, .n = n, .k = k}, nullptr));
@@ -26,11 +26,11 @@ TEST_P(GemmShapes, AgreesWithTheDefinitionAndARowWithItselfAlone) {
         want[size_t(i) * n + j] += ToDouble(a[size_t(i) * k + l]) * ToDouble(w[size_t(j) * k + l]);
     }
   }
-  const std::vector<float> got = Run(a, w, m, n, k);
+  const std::vector<float> got = Compute(a, w, m, n, k);
   // Products are exact in f32; sums of k of them err by k roundings at most, on numbers of size sqrt(k).
   EXPECT_LE(WorstError(got, want, std::sqrt(double(k))), k * 1.2e-7);
   const int last = m - 1;
-  const std::vector<float> alone = Run({a.begin() + size_t(last) * k, a.end()}, w, 1, n, k);
+  const std::vector<float> alone = Compute({a.begin() + size_t(last) * k, a.end()}, w, 1, n, k);
   EXPECT_TRUE(SameBits(alone, std::vector<float>(got.begin() + size_t(last) * n, got.end())));
 }
 

@@ -12,7 +12,7 @@ struct Result {
   std::vector<__nv_bfloat16> out;
 };
 
-Result Run(const std::vector<float>& x, const std::vector<__nv_bfloat16>* delta,
+Result Compute(const std::vector<float>& x, const std::vector<__nv_bfloat16>* delta,
            const std::vector<__nv_bfloat16>& weight, int rows, int width) {
   DeviceArray<float> x_device(x);
   DeviceArray<__nv_bfloat16> weight_device(weight), out(x.size());
@@ -39,7 +39,7 @@ TEST_P(RmsNormShapes, AgreesWithTheDefinition) {
   const std::vector<float> x = numbers.Floats(size_t(rows) * width, 3);
   const std::vector<__nv_bfloat16> delta = numbers.Bf16(x.size()), weight = numbers.Bf16(width);
   for (const auto* added : {&delta, static_cast<const std::vector<__nv_bfloat16>*>(nullptr)}) {
-    const Result got = Run(x, added, weight, rows, width);
+    const Result got = Compute(x, added, weight, rows, width);
     std::vector<float> sum(x);
     std::vector<double> want(x.size());
     for (int row = 0; row < rows; ++row) {
@@ -68,12 +68,12 @@ TEST(RmsNorm, ARowDoesNotDependOnTheRowsBesideIt) {
   Numbers numbers(5);
   const std::vector<float> x = numbers.Floats(kRows * kWidth);
   const std::vector<__nv_bfloat16> weight = numbers.Bf16(kWidth);
-  const Result all = Run(x, nullptr, weight, kRows, kWidth);
+  const Result all = Compute(x, nullptr, weight, kRows, kWidth);
   for (int row = 0; row < kRows; ++row) {
     const auto part = [&](const auto& v) {
       return std::decay_t<decltype(v)>(v.begin() + row * kWidth, v.begin() + (row + 1) * kWidth);
     };
-    EXPECT_TRUE(SameBits(Run(part(x), nullptr, weight, 1, kWidth).out, part(all.out))) << row;
+    EXPECT_TRUE(SameBits(Compute(part(x), nullptr, weight, 1, kWidth).out, part(all.out))) << row;
   }
 }
 
