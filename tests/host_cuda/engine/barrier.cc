@@ -1,0 +1,137 @@
+#include "tests/host_cuda/engine/barrier.h"
+
+#include <string_view>
+
+#include "tests/host_cuda/engine/machine.h"
+#include "tests/host_cuda/engine/sanitizers.h"
+
+namespace host_cuda {
+namespace {
+
+uint32_t RoundToWarps(uint32_t threads) {
+  return (threads + kWarpSize - 1) / kWarpSize * kWarpSize;
+}
+
+// Barriers count warps: the lanes that a last warp lacks come with its last thread.
+uint32_t Weight(const Machine& machine, const Thread& thread) {
+  return thread.linear + 1 == machine.threads ? RoundToWarps(machine.threads) - machine.threads + 1 : 1;
+}
+
+int Reduced(const Barrier& barrier) {
+  switch (static_cast<BarrierOp>(barrier.reduction)) {
+    case BarrierOp::kAnd:
+      return barrier.all;
+    case BarrierOp::kOr:
+      return barrier.any;
+    case BarrierOp::kPopc:
+      return barrier.count;
+    case BarrierOp::kSync:
+    case BarrierOp::kArrive:
+      break;
+  }
+  return 0;
+}
+
+// Everybody who waits goes on; the barrier is as new.
+void Complete(Machine& machine, Barrier& barrier) {
+  machine.released.clear();
+  for (size_t i = 0; i < machine.threads; ++i) {
+    if (!barrier.who.test(i)) continue;
+    Thread& thread = *machine.pool[i];
+    if (thread.waits != Waits::kBarrier || &machine.barriers[thread.waits_for] != &barrier) continue;
+    thread.waits = Waits::kNo;
+    thread.result = Reduced(barrier);
+    machine.released.push_back(&thread);
+  }
+  barrier.who.reset();
+  barrier.expected = barrier.arrived = 0;
+  ++barrier.rounds;
+  machine.schedule.ReleaseBlock(machine.released.data(), machine.released.size());
+}
+
+void Begin(Barrier& barrier, BarrierOp operation, uint32_t expected, bool whole_block, const Loc& where) {
+  barrier.expected = expected;
+  barrier.whole_block = whole_block;
+  barrier.reduction = static_cast<int>(operation);
+  barrier.all = 1;
+  barrier.any = barrier.count = 0;
+  barrier.where = where;
+}
+
+void Check(Machine& machine, const Barrier& barrier, BarrierOp operation, uint32_t id, uint32_t expected,
+           bool whole_block, const Loc& where) {
+  const Thread& self = *machine.running;
+  if (barrier.who.test(self.linear)) Fail(where, "the thread arrives twice at barrier %u before it completes", id);
+  if (barrier.expected != expected) {
+    Fail(where, "barrier %u: waits for %u threads here, for %u at %s:%u", id, expected, barrier.expected,
+         barrier.where.file_name(), barrier.where.line());
+  }
+  const bool same_line = barrier.where.line() == where.line() &&
+                         std::string_view(barrier.where.file_name()) == std::string_view(where.file_name());
+  if (whole_block && barrier.whole_block && !same_line) {
+    Fail(where, "divergent barrier: some threads of the block wait here, others at %s:%u", barrier.where.file_name(),
+         barrier.where.line());
+  }
+  if (operation != BarrierOp::kArrive && barrier.reduction != static_cast<int>(operation) &&
+      barrier.reduction != static_cast<int>(BarrierOp::kArrive)) {
+    Fail(where, "barrier %u: threads meet in different operations; the others at %s:%u", id, barrier.where.file_name(),
+         barrier.where.line());
+  }
+}
+
+}  // namespace
+
+int BlockBarrier(BarrierOp operation, uint32_t id, uint32_t count, bool predicate, Loc where) {
+  EngineScope scope;
+  Machine& machine = *this_machine;
+  Thread& self = *machine.running;
+  if (id >= kNamedBarriers) Fail(where, "barrier %u: there are %u", id, kNamedBarriers);
+  if (count % kWarpSize != 0 || count > RoundToWarps(machine.threads)) {
+    Fail(where, "barrier %u for %u threads: must be a multiple of %u, and no more than the block has", id, count,
+         kWarpSize);
+  }
+  const bool whole_block = count == 0;
+  uint32_t expected = whole_block ? RoundToWarps(machine.threads) : count;
+  if (whole_block && machine.exited != 0 && machine.settings.strict_barriers) {
+    Fail(where, "divergent barrier: %u of the block's %u threads exited before it", machine.exited, machine.threads);
+  }
+  Barrier& barrier = machine.barriers[id];
+  if (barrier.expected == 0) {
+    Begin(barrier, operation, expected, whole_block, where);
+  } else {
+    Check(machine, barrier, operation, id, expected, whole_block, where);
+    if (operation != BarrierOp::kArrive) barrier.reduction = static_cast<int>(operation);
+  }
+  barrier.who.set(self.linear);
+  barrier.arrived += Weight(machine, self);
+  barrier.all &= predicate ? 1 : 0;
+  barrier.any |= predicate ? 1 : 0;
+  barrier.count += predicate ? 1 : 0;
+  char* const edge = &barrier.order[barrier.rounds & 1];
+  Publish(edge);
+  if (operation != BarrierOp::kArrive) {
+    self.waits = Waits::kBarrier;
+    self.waits_in = "a block barrier";
+    self.waits_for = id;
+    self.waits_at = where;
+  }
+  const uint32_t gone = whole_block ? machine.exited : 0;
+  if (barrier.arrived + gone >= barrier.expected) Complete(machine, barrier);
+  if (operation == BarrierOp::kArrive) return 0;
+  machine.Wait();
+  Observe(edge);
+  return self.result;
+}
+
+void LeaveBarriers(Thread& thread) {
+  Machine& machine = *this_machine;
+  for (Barrier& barrier : machine.barriers) {
+    if (barrier.expected == 0 || !barrier.whole_block) continue;
+    if (machine.settings.strict_barriers) {
+      Fail(barrier.where, "divergent barrier: thread %u exits while others of its block wait here", thread.linear);
+    }
+    if (barrier.arrived + machine.exited >= barrier.expected) Complete(machine, barrier);
+  }
+}
+
+}  // namespace host_cuda

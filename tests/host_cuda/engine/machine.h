@@ -1,0 +1,116 @@
+// The state of the grid that runs on this OS thread: its block, warps and CUDA threads. One block at a time.
+#pragma once
+
+#include <bitset>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/host_cuda/engine/async_copy.h"
+#include "tests/host_cuda/engine/diagnose.h"
+#include "tests/host_cuda/engine/fiber.h"
+#include "tests/host_cuda/engine/grid.h"
+#include "tests/host_cuda/engine/limits.h"
+#include "tests/host_cuda/engine/schedule.h"
+#include "tests/host_cuda/engine/shared_memory.h"
+
+namespace host_cuda {
+
+// Lanes that meet in one warp operation.
+struct Meeting {
+  uint32_t mask = 0;   // as they named it
+  uint32_t lanes = 0;  // of them, those that take part: exited lanes don't
+  uint32_t arrived = 0;
+  uint32_t rounds = 0;
+  const char* operation = nullptr;
+  Loc where;
+  void (*finish)(Meeting& meeting) = nullptr;
+  void* slot[kWarpSize] = {};  // each lane's input and output, on its own stack
+  char order[2] = {};          // what TSan's edges hang on; rounds alternate
+};
+
+struct Warp {
+  uint32_t index = 0;
+  uint32_t alive = 0;  // lanes that exist and have not exited
+  uint32_t open = 0;   // which of the meetings somebody waits in: one for each mask
+  Meeting meeting[kWarpSize];
+};
+
+// One of the block's 16.
+struct Barrier {
+  uint32_t expected = 0;  // 0: nobody waits
+  uint32_t arrived = 0;   // in threads; a warp's missing lanes count
+  bool whole_block = false;
+  int reduction = 0, all = 1, any = 0, count = 0;
+  uint32_t rounds = 0;
+  Loc where;
+  std::bitset<kMaxThreadsPerBlock> who;
+  char order[2] = {};
+};
+
+enum class Waits : uint8_t { kNo, kWarp, kBarrier };
+
+struct Thread {
+  Fiber fiber;
+  Dim3 index;
+  uint32_t linear = 0, lane = 0;
+  Warp* warp = nullptr;
+  bool exited = false;
+  Waits waits = Waits::kNo;
+  const char* waits_in = nullptr;
+  uint32_t waits_for = 0;  // mask, or number of the barrier
+  Loc waits_at;
+  int result = 0;  // of a barrier's reduction
+  uint32_t spins = 0;
+  bool fenced = false;
+  std::vector<void*> unfenced_reads;  // see memory_order.h
+  AsyncCopies copies;
+};
+
+struct Machine {
+  const Kernel* kernel = nullptr;
+  const unsigned char* params = nullptr;
+  Launch launch;
+  Dim3 block;  // index of the one that runs
+  uint32_t threads = 0, exited = 0;
+  uint64_t grids = 0;  // run so far
+  uint64_t idle_turns = 0;
+  std::string error;
+  Settings settings;
+
+  Thread* running = nullptr;
+  Fiber main;
+  char order = 0;  // TSan: the grid's beginning and end
+  Schedule schedule;
+  Random random;
+  SharedMemory shared;
+  std::vector<std::unique_ptr<Thread>> pool;
+  std::vector<Warp> warps;
+  Barrier barriers[kNamedBarriers];
+  std::vector<Thread*> released;
+
+  Machine() = default;
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  // The running thread waits; another one runs until somebody releases it.
+  void Wait();
+  // The running thread lets the others run.
+  void Yield(const Loc& where);
+  // Ends the grid in its middle; `error` says why.
+  [[noreturn]] void Stop();
+  std::string Waiters() const;
+};
+
+extern thread_local Machine* this_machine;
+inline Thread& Self() {
+  return *this_machine->running;
+}
+
+// An exit's consequences for those who wait in the warp and in the block.
+void LeaveWarp(Thread& thread);
+void LeaveBarriers(Thread& thread);
+
+}  // namespace host_cuda

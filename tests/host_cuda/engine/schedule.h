@@ -1,0 +1,66 @@
+// Which CUDA thread runs next. Real warps promise no order, so each order here is one that a kernel must survive:
+//   ascending, descending  greedy: a thread runs until it must wait, a warp until it waits for the block: the worst
+//   case for
+//                          a missing barrier, as one warp is as far ahead of the others as it can be
+//   random                 from a seed: lanes drift apart in a warp, warps in a block
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "tests/host_cuda/engine/settings.h"
+
+namespace host_cuda {
+
+struct Thread;
+
+// xorshift64*: small, fast, the same everywhere.
+class Random {
+ public:
+  explicit Random(uint64_t seed = 1) : state_(seed * 0x9E3779B97F4A7C15ull + 0x632BE59BD9B4E019ull) {
+    if (state_ == 0) state_ = 1;
+  }
+  uint32_t Next() {
+    state_ ^= state_ >> 12;
+    state_ ^= state_ << 25;
+    state_ ^= state_ >> 27;
+    return static_cast<uint32_t>((state_ * 0x2545F4914F6CDD1Dull) >> 32);
+  }
+  uint32_t Below(uint32_t n) { return static_cast<uint32_t>((uint64_t{Next()} * n) >> 32); }
+
+ private:
+  uint64_t state_;
+};
+
+class Schedule {
+ public:
+  void Start(Order order, Random random, size_t threads);
+
+  // In ascending order of their index; takes them in its own.
+  void ReleaseBlock(Thread** threads, size_t n);
+  void ReleaseWarp(Thread** threads, size_t n);
+  void Back(Thread* thread) { Push(thread); }
+
+  // nullptr: nobody is ready.
+  Thread* Next();
+
+  // Whether the lane that completes a warp operation lets the others go first.
+  bool LastLaneSteps() { return order_ == Order::kRandom && (random_.Next() & 1) != 0; }
+
+ private:
+  void Arrange(Thread** threads, size_t n);
+  void Push(Thread* thread) { ring_[(head_ + count_++) & mask_] = thread; }
+  void PushFront(Thread* thread) {
+    head_ = (head_ - 1) & mask_;
+    ring_[head_] = thread;
+    ++count_;
+  }
+
+  Order order_ = Order::kRandom;
+  Random random_;
+  std::vector<Thread*> ring_;  // a power of two
+  size_t mask_ = 0, head_ = 0, count_ = 0;
+};
+
+}  // namespace host_cuda

@@ -1,0 +1,35 @@
+// What every function of the fake libcudart does around its own matter: take the mutex; fail on purpose if
+// HOST_CUDA_FAIL says so; refuse in host callbacks, after a fork, on a stuck device and in captures that forbid it;
+// remember the thread's last error.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <mutex>
+
+#include "tests/host_cuda/runtime/runtime.h"
+
+namespace host_cuda::rt {
+
+enum class Rule {
+  kOrdinary,
+  kUnsafeInCapture,  // it may wait or allocate
+  kAlways,           // even on a stuck device and in callbacks: what only asks
+};
+
+cudaError_t Enter(Runtime& runtime, const char* name, Rule rule);
+cudaError_t Remember(cudaError_t error);
+
+// Whether this thread runs a callback of cudaLaunchHostFunc.
+bool& InHostCallback();
+
+template <class Body>
+cudaError_t Api(const char* name, Rule rule, Body body) {
+  Runtime& runtime = TheRuntime();
+  std::unique_lock<std::mutex> lock(runtime.mutex);
+  cudaError_t error = Enter(runtime, name, rule);
+  if (error == cudaSuccess) error = body(runtime, lock);
+  return Remember(error);
+}
+
+}  // namespace host_cuda::rt

@@ -1,0 +1,36 @@
+// Kernels and variables as the host objects that nvcc makes register them (the private interface of CUDA 13.0's
+// cudart).
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <string>
+
+#include "tests/host_cuda/engine/grid.h"
+
+namespace host_cuda::rt {
+
+// A __global__ function that the host can name, by the address of its stub or as a cudaKernel_t, which is this object.
+struct Function {
+  const void* host = nullptr;
+  std::string name;        // mangled
+  int dynamic_limit = -1;  // cudaFuncAttributeMaxDynamicSharedMemorySize; -1: what needs no opt-in
+  int carveout = -1;
+};
+
+// nullptr: no such function. Not what the engine has: that is looked up by name at a launch.
+Function* FindFunction(const void* stub_or_kernel);
+void AddFunction(const void* host, const std::string& name);
+
+struct Symbol {
+  void* address = nullptr;
+  size_t bytes = 0;
+};
+
+// A __device__ or __constant__ variable, by the address of its shadow in the host.
+Symbol FindSymbol(const void* shadow);
+// Whether p is in such a variable.
+bool IsVariable(const void* p);
+
+}  // namespace host_cuda::rt
