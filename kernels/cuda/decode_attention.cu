@@ -61,12 +61,13 @@ struct Workspace {
   }
 };
 
+// Tokens past the context become zeros: what lies there may be no number, which no weight of zero would hide.
 template <int kDim>
-__device__ void LoadTile(Tile<kDim>& tile, const __nv_bfloat16* from, int lane) {
+__device__ void LoadTile(Tile<kDim>& tile, const __nv_bfloat16* from, int tokens, int lane) {
   constexpr int kChunks = kDim / 8;  // of 16 bytes, in a row
 #pragma unroll
   for (int i = lane; i < kBlock * kChunks; i += 32) {
-    CopyAsync16(&tile.rows[i / kChunks][i % kChunks * 8], from + i * 8);
+    CopyAsync16(&tile.rows[i / kChunks][i % kChunks * 8], from + i * 8, i / kChunks < tokens);
   }
 }
 
@@ -78,8 +79,9 @@ __device__ void LoadStage(Stage<kDim>& stage, const DecodeAttentionArgs& a, int 
     const size_t head_size = size_t(kBlock) * kDim;
     const size_t id = size_t(a.block_table[size_t(row) * a.max_blocks + block]);
     const __nv_bfloat16* k = a.kv + (id * 2 * a.kv_heads + kv_head) * head_size;
-    LoadTile(stage.k, k, lane);
-    LoadTile(stage.v, k + a.kv_heads * head_size, lane);
+    const int tokens = a.context_len[row] - block * kBlock;
+    LoadTile(stage.k, k, tokens, lane);
+    LoadTile(stage.v, k + a.kv_heads * head_size, tokens, lane);
   }
   CommitAsyncCopies();
 }
