@@ -8,10 +8,6 @@
 namespace host_cuda {
 namespace {
 
-std::string LineOf(const Loc& where) {
-  return Format("%s:%u", where.file_name(), where.line());
-}
-
 uint32_t RoundToWarps(uint32_t threads) {
   return (threads + kWarpSize - 1) / kWarpSize * kWarpSize;
 }
@@ -65,22 +61,21 @@ void Begin(Barrier& barrier, BarrierOp operation, uint32_t expected, bool whole_
 void Check(Machine& machine, const Barrier& barrier, BarrierOp operation, uint32_t id, uint32_t expected,
            bool whole_block, const Loc& where) {
   const Thread& self = *machine.running;
-  if (barrier.who.test(self.linear))
-    Fail(where, Format("the thread arrives twice at barrier %u before it completes", id));
+  if (barrier.who.test(self.linear)) Fail(where, "the thread arrives twice at barrier %u before it completes", id);
   if (barrier.expected != expected) {
-    Fail(where, Format("barrier %u: waits for %u threads here, for %u at %s", id, expected, barrier.expected,
-                       LineOf(barrier.where).c_str()));
+    Fail(where, "barrier %u: waits for %u threads here, for %u at %s:%u", id, expected, barrier.expected,
+         barrier.where.file_name(), barrier.where.line());
   }
   const bool same_line = barrier.where.line() == where.line() &&
                          std::string_view(barrier.where.file_name()) == std::string_view(where.file_name());
   if (whole_block && barrier.whole_block && !same_line) {
-    Fail(where,
-         Format("divergent barrier: some threads of the block wait here, others at %s", LineOf(barrier.where).c_str()));
+    Fail(where, "divergent barrier: some threads of the block wait here, others at %s:%u", barrier.where.file_name(),
+         barrier.where.line());
   }
   if (operation != BarrierOp::kArrive && barrier.reduction != static_cast<int>(operation) &&
       barrier.reduction != static_cast<int>(BarrierOp::kArrive)) {
-    Fail(where, Format("barrier %u: threads meet in different operations; the others at %s", id,
-                       LineOf(barrier.where).c_str()));
+    Fail(where, "barrier %u: threads meet in different operations; the others at %s:%u", id, barrier.where.file_name(),
+         barrier.where.line());
   }
 }
 
@@ -90,16 +85,15 @@ int BlockBarrier(BarrierOp operation, uint32_t id, uint32_t count, bool predicat
   EngineScope scope;
   Machine& machine = *this_machine;
   Thread& self = *machine.running;
-  if (id >= kNamedBarriers) Fail(where, Format("barrier %u: there are %u", id, kNamedBarriers));
+  if (id >= kNamedBarriers) Fail(where, "barrier %u: there are %u", id, kNamedBarriers);
   if (count % kWarpSize != 0 || count > RoundToWarps(machine.threads)) {
-    Fail(where, Format("barrier %u for %u threads: must be a multiple of %u, and no more than the block has", id, count,
-                       kWarpSize));
+    Fail(where, "barrier %u for %u threads: must be a multiple of %u, and no more than the block has", id, count,
+         kWarpSize);
   }
   const bool whole_block = count == 0;
   uint32_t expected = whole_block ? RoundToWarps(machine.threads) : count;
   if (whole_block && machine.exited != 0 && machine.settings.strict_barriers) {
-    Fail(where,
-         Format("divergent barrier: %u of the block's %u threads exited before it", machine.exited, machine.threads));
+    Fail(where, "divergent barrier: %u of the block's %u threads exited before it", machine.exited, machine.threads);
   }
   Barrier& barrier = machine.barriers[id];
   if (barrier.expected == 0) {
@@ -134,8 +128,7 @@ void LeaveBarriers(Thread& thread) {
   for (Barrier& barrier : machine.barriers) {
     if (barrier.expected == 0 || !barrier.whole_block) continue;
     if (machine.settings.strict_barriers) {
-      Fail(barrier.where,
-           Format("divergent barrier: thread %u exits while others of its block wait here", thread.linear));
+      Fail(barrier.where, "divergent barrier: thread %u exits while others of its block wait here", thread.linear);
     }
     if (barrier.arrived + machine.exited >= barrier.expected) Complete(machine, barrier);
   }

@@ -35,15 +35,25 @@ std::string Format(const char* format, ...) {
   return text;
 }
 
-void Fail(const Loc& where, const std::string& what) {
+void Fail(const Loc& where, const char* format, ...) {
   EngineScope scope;
-  const Machine& machine = *this_machine;
-  this_machine->Stop(
-      Format("%s:%u: ", where.file_name(), where.line()) + what + "\n  in kernel " + Demangled(machine.kernel->name) +
-      ", block " + Text(machine.block) + ", thread " + Text(machine.running->index) +
-      Format("\n  order %s, seed %llu, grid %llu of this thread", OrderName(machine.settings.order),
-             static_cast<unsigned long long>(machine.settings.seed), static_cast<unsigned long long>(machine.grids)) +
-      machine.Waiters());
+  Machine& machine = *this_machine;
+  {
+    char what[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    std::vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    const Settings& settings = machine.settings;
+    machine.error = Format("%s:%u: %s\n  in kernel ", where.file_name(), where.line(), what);
+    machine.error +=
+        Demangled(machine.kernel->name) + ", block " + Text(machine.block) + ", thread " + Text(machine.running->index);
+    machine.error +=
+        Format("\n  order %s, seed %llu, grid %llu of this thread", OrderName(settings.order),
+               static_cast<unsigned long long>(settings.seed), static_cast<unsigned long long>(machine.grids));
+    machine.error += machine.Waiters();
+  }
+  machine.Stop();
 }
 
 }  // namespace host_cuda

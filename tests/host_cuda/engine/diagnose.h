@@ -11,7 +11,9 @@ using Loc = std::source_location;
 
 [[gnu::format(printf, 1, 2)]] std::string Format(const char* format, ...);
 
-// Called on a CUDA thread. Adds its source line, kernel, block, thread and the order that led here.
-[[noreturn]] void Fail(const Loc& where, const std::string& what);
+// Called on a CUDA thread. Adds its source line, kernel, block, thread and the order that led here. The thread's frames
+// are abandoned, destructors don't run: callers hold nothing that has to be freed, and `format` and its arguments
+// neither.
+[[noreturn, gnu::format(printf, 2, 3)]] void Fail(const Loc& where, const char* format, ...);
 
 }  // namespace host_cuda

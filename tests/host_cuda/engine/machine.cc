@@ -32,8 +32,7 @@ void Machine::Yield(const Loc& where) {
   Wait();
 }
 
-void Machine::Stop(std::string text) {
-  error = std::move(text);
+void Machine::Stop() {
   for (uint32_t i = 0; i < threads; ++i) pool[i]->fiber.abandoned = true;
   Thread* const self = running;
   running = nullptr;

@@ -99,7 +99,8 @@ struct Machine {
   void Wait();
   // The running thread lets the others run.
   void Yield(const Loc& where);
-  [[noreturn]] void Stop(std::string text);
+  // Ends the grid in its middle; `error` says why.
+  [[noreturn]] void Stop();
   std::string Waiters() const;
 };
 

@@ -34,9 +34,8 @@ void Begin(Meeting& meeting, uint32_t mask, uint32_t lanes, const char* operatio
 }
 
 [[noreturn]] void Differ(const Meeting& meeting, uint32_t mask, const char* operation, const Loc& where) {
-  Fail(where,
-       Format("lanes of one warp meet in different operations: %s with mask %08x here, %s with mask %08x at %s:%u",
-              operation, mask, meeting.operation, meeting.mask, meeting.where.file_name(), meeting.where.line()));
+  Fail(where, "lanes of one warp meet in different operations: %s with mask %08x here, %s with mask %08x at %s:%u",
+       operation, mask, meeting.operation, meeting.mask, meeting.where.file_name(), meeting.where.line());
 }
 
 // The open meeting of this mask, or a new one. Lanes that wait for each other with different masks would wait forever.
@@ -69,8 +68,7 @@ void Meet(uint32_t mask, const char* operation, void* slot, void (*finish)(Meeti
   Thread& self = *machine.running;
   Warp& warp = *self.warp;
   if ((mask >> self.lane & 1) == 0) {
-    Fail(where,
-         Format("%s: lane %u calls it with mask %08x, which does not name the lane", operation, self.lane, mask));
+    Fail(where, "%s: lane %u calls it with mask %08x, which does not name the lane", operation, self.lane, mask);
   }
   bool fresh = false;
   Meeting& meeting = Find(warp, self.lane, mask, operation, where, &fresh);

@@ -149,8 +149,8 @@ uint32_t Shuffle(ShuffleMode mode, uint32_t value, uint32_t b, uint32_t c, uint3
   const char* operation = kShuffleNames[static_cast<uint32_t>(mode)];
   Meet(mask, operation, &slot, FinishShuffle, where);
   if (slot.missing) {
-    Fail(where, Format("%s: lane %u reads lane %u, which is not in mask %08x or has exited", operation, Self().lane,
-                       slot.source, mask));
+    Fail(where, "%s: lane %u reads lane %u, which is not in mask %08x or has exited", operation, Self().lane,
+         slot.source, mask);
   }
   if (in_range != nullptr) *in_range = slot.in_range;
   return slot.result;

@@ -77,6 +77,15 @@ DeviceWork ReplayWork(std::shared_ptr<const Nodes> nodes, uint64_t seed) {
   return work;
 }
 
+// A graph launched while another is captured: its nodes come to be when that one is launched.
+DeviceWork CapturedReplay(std::shared_ptr<const Nodes> nodes, uint64_t seed) {
+  DeviceWork work;
+  work.name = "cudaGraphLaunch";
+  work.step = [] { return true; };  // never run itself
+  work.fresh = [nodes, seed] { return ReplayWork(nodes, seed); };
+  return work;
+}
+
 // What an update may not change.
 bool SameShape(const Nodes& a, const Nodes& b, std::string* difference) {
   if (a.size() != b.size()) {
@@ -174,21 +183,22 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t) {
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   std::shared_ptr<const Nodes> nodes;
   uint64_t seed = 0;
+  bool captures = false;
   const cudaError_t error = Api(__func__, Rule::kOrdinary, [&](Runtime& runtime, auto&) {
     const auto queue = runtime.Find(stream);
     if (!queue || !Execs().contains(exec)) return queue ? cudaErrorInvalidValue : cudaErrorInvalidResourceHandle;
     nodes = exec->nodes;
+    captures = queue->capture != nullptr;
     seed = runtime.device(queue->device).random();
     return cudaSuccess;
   });
   if (error != cudaSuccess) return error;
   // Making the instances of the nodes may take locks (NCCL gives its operations their places in the order here).
-  DeviceWork work = ReplayWork(nodes, seed);
+  DeviceWork work = captures ? CapturedReplay(nodes, seed) : ReplayWork(nodes, seed);
   Runtime& runtime = TheRuntime();
   std::unique_lock<std::mutex> lock(runtime.mutex);
   const auto queue = runtime.Find(stream);
   if (!queue) return Remember(cudaErrorInvalidResourceHandle);
-  const bool captures = queue->capture != nullptr;
   const cudaError_t appended = AppendOrCapture(runtime, queue, std::move(work), {exec->last_launch});
   if (appended == cudaSuccess && !captures) exec->last_launch = {queue, queue->issued};
   return Remember(appended);

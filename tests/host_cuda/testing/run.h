@@ -6,7 +6,7 @@
 
 #include "tests/host_cuda/engine/grid.h"
 #include "tests/host_cuda/engine/machine.h"
-#include "tests/host_cuda/engine/settings.h"
+#include "tests/host_cuda/testing/every_order.h"
 
 namespace host_cuda::testing {
 
@@ -23,21 +23,6 @@ inline std::string RunAs(const Kernel& like, const Launch& launch, const std::fu
 // One block.
 inline std::string RunBlock(uint32_t threads, const std::function<void()>& body) {
   return RunAs(Kernel(), Launch{{1, 1, 1}, {threads, 1, 1}, 0}, body);
-}
-
-// Every order, random with several seeds.
-inline void ForEveryOrder(const std::function<void()>& check, int seeds = 20) {
-  const Settings before = CurrentSettings();
-  for (const Order order : {Order::kAscending, Order::kDescending}) {
-    CurrentSettings().order = order;
-    check();
-  }
-  CurrentSettings().order = Order::kRandom;
-  for (int seed = 1; seed <= seeds; ++seed) {
-    CurrentSettings().seed = static_cast<uint64_t>(seed);
-    check();
-  }
-  CurrentSettings() = before;
 }
 
 }  // namespace host_cuda::testing

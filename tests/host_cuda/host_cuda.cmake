@@ -1,0 +1,117 @@
+# CUDA on the test runtime.
+#
+#   host_cuda_kernels(name CU a.cu ... [DEFINES ...])
+#     an object library of the translated kernels alone: for tests that call RunGrid themselves.
+#   host_cuda_test(name CU a.cu ... SRCS a_test.cc ... [DEPS ...] [LIBS ...] [LABELS ...] [DEFINES ...] [ON_HOST_ONLY])
+#     one test, two programs from the same objects of nvcc and of the test:
+#       name          the kernels translated, on the test runtime in libcudart's place
+#       name_device   linked with the toolkit's own cudart (and cuBLAS and NCCL where there are any): skipped without a device; not with ON_HOST_ONLY
+#
+# Without nvcc neither is built, and ctest shows the test as skipped. What runs is what nvcc generates for sm_80: the translator
+# (translate/) reads its PTX, and the host side is its ordinary object.
+find_program(SLUICE_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+find_program(SLUICE_PYTHON3 python3 REQUIRED)
+set(HOST_CUDA_DIR ${CMAKE_CURRENT_LIST_DIR})
+file(GLOB HOST_CUDA_TRANSLATOR CONFIGURE_DEPENDS ${HOST_CUDA_DIR}/translate/*.py)
+set(HOST_CUDA_KERNEL_OPTIONS -w -g1 -O1 -fno-strict-aliasing -fwrapv -ffp-contract=off -fno-sanitize=undefined)
+# The toolkit whose private interface between an object and cudart the runtime speaks.
+set(HOST_CUDA_TOOLKIT 13.0)
+
+if(SLUICE_NVCC)
+  execute_process(COMMAND ${SLUICE_NVCC} --version OUTPUT_VARIABLE nvcc_version)
+  if(NOT nvcc_version MATCHES "release ${HOST_CUDA_TOOLKIT},")
+    message(WARNING "host_cuda: ${SLUICE_NVCC} is not of CUDA ${HOST_CUDA_TOOLKIT}: what needs it is SKIPPED")
+    set(SLUICE_NVCC "")
+  endif()
+endif()
+
+# PTX to an object library of C++.
+function(host_cuda_translate name)
+  set(sources "")
+  foreach(ptx ${ARGN})
+    cmake_path(GET ptx STEM stem)
+    set(out ${CMAKE_CURRENT_BINARY_DIR}/${name}.translated/${stem}.cc)
+    add_custom_command(OUTPUT ${out}
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/${name}.translated
+      COMMAND ${SLUICE_PYTHON3} -B ${HOST_CUDA_DIR}/translate/translate.py ${ptx} ${out} --opcodes ${out}.opcodes
+      DEPENDS ${ptx} ${HOST_CUDA_TRANSLATOR} COMMENT "Translating ${stem}.ptx" VERBATIM)
+    list(APPEND sources ${out})
+  endforeach()
+  add_library(${name} OBJECT ${sources})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_options(${name} PRIVATE ${HOST_CUDA_KERNEL_OPTIONS})
+  target_link_libraries(${name} PRIVATE host_cuda_engine)
+endfunction()
+
+# nvcc's object and PTX of each .cu: sets ${name}_OBJECTS and ${name}_PTX for the caller.
+function(host_cuda_compile name)
+  cmake_parse_arguments(ARG "" "" "CU;DEFINES" ${ARGN})
+  set(objects "")
+  set(ptx "")
+  list(TRANSFORM ARG_DEFINES PREPEND -D)
+  foreach(cu ${ARG_CU})
+    cmake_path(ABSOLUTE_PATH cu BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+    cmake_path(GET cu STEM stem)
+    set(dir ${CMAKE_CURRENT_BINARY_DIR}/${name}.nvcc/${stem})
+    add_custom_command(OUTPUT ${dir}/${stem}.o ${dir}/${stem}.ptx
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${dir}
+      COMMAND ${SLUICE_NVCC} -std=c++20 -gencode arch=compute_80,code=compute_80 -lineinfo --keep --keep-dir ${dir}
+              -I${PROJECT_SOURCE_DIR} -Xcompiler -fPIC ${ARG_DEFINES} -MD -MF ${dir}/${stem}.d -c ${cu} -o ${dir}/${stem}.o
+      DEPENDS ${cu} DEPFILE ${dir}/${stem}.d COMMENT "nvcc ${stem}.cu" VERBATIM)
+    list(APPEND objects ${dir}/${stem}.o)
+    list(APPEND ptx ${dir}/${stem}.ptx)
+  endforeach()
+  set(${name}_OBJECTS ${objects} PARENT_SCOPE)
+  set(${name}_PTX ${ptx} PARENT_SCOPE)
+endfunction()
+
+function(host_cuda_kernels name)
+  host_cuda_compile(${name} ${ARGN})
+  host_cuda_translate(${name} ${${name}_PTX})
+endfunction()
+
+function(host_cuda_test name)
+  if(NOT SLUICE_NVCC)
+    host_cuda_skipped(${name} "no nvcc of CUDA ${HOST_CUDA_TOOLKIT}")
+    return()
+  endif()
+  cmake_parse_arguments(ARG "ON_HOST_ONLY" "" "CU;SRCS;DEPS;LIBS;LABELS;DEFINES" ${ARGN})
+  host_cuda_compile(${name} CU ${ARG_CU} DEFINES ${ARG_DEFINES})
+  host_cuda_translate(${name}_kernels ${${name}_PTX})
+  set_source_files_properties(${${name}_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  add_library(${name}_objects OBJECT ${ARG_SRCS})
+  sluice_target_setup(${name}_objects)
+  target_include_directories(${name}_objects SYSTEM PRIVATE ${SLUICE_CUDA_INCLUDE})
+  target_link_libraries(${name}_objects PRIVATE ${ARG_DEPS} ${ARG_LIBS} GTest::gmock)
+
+  add_executable(${name} $<TARGET_OBJECTS:${name}_objects> $<TARGET_OBJECTS:${name}_kernels> ${${name}_OBJECTS})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LIBS} host_cuda_runtime host_cuda_ptx host_cuda_engine
+                        sluice_executable
+                        GTest::gmock GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests LINKER_LANGUAGE CXX)
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS "unit;host_cuda;${ARG_LABELS}")
+  if(NOT ARG_ON_HOST_ONLY)
+    host_cuda_device_twin(${name} "${ARG_DEPS}" "${ARG_LIBS}" "${${name}_OBJECTS}")
+  endif()
+endfunction()
+
+# The same objects with the real libraries. A sanitizer of the host has no use for it.
+function(host_cuda_device_twin name deps libs objects)
+  find_package(CUDAToolkit QUIET)
+  if(SLUICE_SANITIZE OR NOT CUDAToolkit_FOUND)
+    return()
+  endif()
+  add_executable(${name}_device $<TARGET_OBJECTS:${name}_objects> ${objects})
+  set(real CUDA::cudart_static)
+  foreach(library cublas cublasLt)
+    if(TARGET CUDA::${library})
+      list(APPEND real CUDA::${library})
+    endif()
+  endforeach()
+  target_link_libraries(${name}_device PRIVATE ${deps} ${libs} ${real} sluice_executable GTest::gmock GTest::gtest_main)
+  set_target_properties(${name}_device PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests LINKER_LANGUAGE CXX)
+  add_test(NAME ${name}_device COMMAND ${name}_device WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name}_device PROPERTIES TIMEOUT 600 LABELS "unit;host_cuda_device" SKIP_REGULAR_EXPRESSION
+                       "no CUDA device")
+endfunction()

@@ -1,0 +1,174 @@
+"""Loads, stores, atomics, fences, addresses."""
+from operation import SCOPES
+from ptx_types import cpp
+
+SPACES = {"global": "kGlobal", "shared": "kShared", "local": "kLocal", "const": "kGeneric"}
+# Hints to caches: they change no value.
+HINTS = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc")
+
+
+def space(op):
+    taken = op.take("global", "shared", "local", "const", "param", "shared::cta", "param::entry", "param::func")
+    if taken is None:
+        return "kGeneric"
+    taken = taken.split("::")[0]
+    return taken if taken == "param" else SPACES[taken]
+
+
+def ordering(op):
+    """None: an ordinary access."""
+    if op.take("volatile", "relaxed"):
+        taken = "kRelaxed"
+    elif op.take("acquire"):
+        taken = "kAcquire"
+    elif op.take("release"):
+        taken = "kRelease"
+    elif op.take("acq_rel"):
+        taken = "kAcquireRelease"
+    else:
+        taken = None
+    op.take(*SCOPES)
+    return taken
+
+
+def hints(op):
+    op.take(*HINTS)
+    for prefix in ("L1::", "L2::"):
+        while op.take_matching(prefix):
+            pass
+
+
+def vector(op):
+    return {"v2": 2, "v4": 4, "v8": 8}.get(op.take("v2", "v4", "v8"), 1)
+
+
+def access(op):
+    kind = op.take_types()
+    count, order, where = vector(op), ordering(op), space(op)
+    hints(op)
+    if "cache_hint" in ".".join(op.modifiers):
+        op.take_matching("L2::cache_hint")
+    return kind, count, order, where
+
+
+def load(op):
+    kind, count, order, where = access(op)
+    if len(op.operands) == 3:  # a cache policy
+        op.operands = op.operands[:2]
+    op.count(2)
+    kind = kind.replace("bf16", "b16") if kind == "bf16" else kind
+    address = op.address(1)
+    if where == "param":
+        return op.put_array(0, f"LoadParam<{cpp(kind)}, {count}>({address})")
+    template = f"<{cpp(kind)}, {count}, Space::{where}>"
+    if order:
+        return op.put_array(0, f"LoadOrdered{template}(window, {address}, Ordering::{order})")
+    return op.put_array(0, f"Load{template}(window, {address})")
+
+
+def store(op):
+    kind, count, order, where = access(op)
+    if len(op.operands) == 3:
+        op.operands = op.operands[:2]
+    op.count(2)
+    address, values = op.address(0), op.array(1, kind, count)
+    if where == "param":
+        return f"StoreParam<{cpp(kind)}, {count}>({address}, {values});"
+    template = f"<{cpp(kind)}, {count}, Space::{where}>"
+    if order:
+        return f"StoreOrdered{template}(window, {address}, {values}, Ordering::{order});"
+    return f"Store{template}(window, {address}, {values});"
+
+
+ATOMICS = {"add": "kAdd", "min": "kMin", "max": "kMax", "and": "kAnd", "or": "kOr", "xor": "kXor", "inc": "kInc",
+           "dec": "kDec", "exch": "kExchange"}
+
+
+def atomic(op, address_at):
+    """The expression of the old value, and its type."""
+    kind = op.take_types()
+    order = ordering(op) or "kRelaxed"
+    where = space(op)
+    op.take("noftz")
+    hints(op)
+    address = op.address(address_at)
+    if op.take("cas"):
+        op.count(address_at + 3)
+        values = f"{op.value(address_at + 1, kind)}, {op.value(address_at + 2, kind)}"
+        return f"AtomicCas<{cpp(kind)}, Space::{where}>(window, {address}, {values}, Ordering::{order})"
+    how = ATOMICS[op.need(*ATOMICS)]
+    op.count(address_at + 2)
+    return f"Atomic<AtomicOp::{how}, {cpp(kind)}, Space::{where}>(window, {address}, {op.value(address_at + 1, kind)}, " \
+           f"Ordering::{order})"
+
+
+def atom(op):
+    return op.put(0, atomic(op, 1))
+
+
+def red(op):
+    return f"(void){atomic(op, 0)};"
+
+
+def fence(op):
+    op.take("sc", "acq_rel", "acquire", "release")
+    op.take("cta", "gl", "sys", "gpu", "cluster")
+    op.count(0)
+    return "Fence();"
+
+
+def nothing(op):
+    op.modifiers.clear()
+    return ";"
+
+
+def cvta(op):
+    kind = op.take_types()
+    op.take("to")
+    op.take("global", "shared", "local", "const", "param", "shared::cta")
+    op.count(2)
+    return op.put(0, op.value(1, kind))
+
+
+def isspacep(op):
+    where = op.need("shared", "global", "local", "const", "shared::cta")
+    op.count(2)
+    inside = f"{op.value(1, 'u64')} - window.begin < window.end - window.begin"
+    if where in ("local", "const"):
+        op.fail("local and const memory are not told from global memory")
+    truth = f"({inside})" if where.startswith("shared") else f"!({inside})"
+    return f"{op.names.destination(op.operands[0].name, op.line)} = {truth};"
+
+
+def createpolicy(op):
+    op.modifiers.clear()
+    return op.put(0, "u64{0}")
+
+
+def cp(op):
+    if op.take("async") is None:
+        op.fail("unknown")
+    if op.take("commit_group"):
+        op.count(0)
+        return "CommitCopies();"
+    if op.take("wait_group"):
+        op.count(1)
+        return f"WaitGroup({op.value(0, 'u32')});"
+    if op.take("wait_all"):
+        op.count(0)
+        return "WaitAll();"
+    op.need("ca", "cg")
+    op.need("shared", "shared::cta")
+    op.need("global")
+    hints(op)
+    op.count(3, 4, 5)
+    size = op.value(2, "u32")
+    valid = op.value(3, "u32") if len(op.operands) > 3 else size
+    return f"CopyAsync(window, {op.address(0)}, {op.address(1)}, {size}, {valid});"
+
+
+TABLE = {
+    "ld": load, "ldu": load, "st": store, "atom": atom, "red": red, "membar": fence, "fence": fence,
+    "prefetch": nothing, "prefetchu": nothing, "discard": nothing, "applypriority": nothing,
+    "cvta": cvta, "isspacep": isspacep, "createpolicy": createpolicy, "cp": cp,
+}
