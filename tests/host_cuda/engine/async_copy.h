@@ -19,6 +19,7 @@ struct AsyncCopy {
 struct AsyncCopies {
   std::vector<AsyncCopy> open;
   std::deque<std::vector<AsyncCopy>> groups;  // oldest first
+  bool Empty() const { return open.empty() && groups.empty(); }
   void Clear() {
     open.clear();
     groups.clear();

@@ -1,5 +1,7 @@
 #include "tests/host_cuda/engine/barrier.h"
 
+#include <algorithm>
+#include <bit>
 #include <string_view>
 
 #include "tests/host_cuda/engine/machine.h"
@@ -32,21 +34,34 @@ int Reduced(const Barrier& barrier) {
   return 0;
 }
 
+// By index, as the schedule expects it; a random one shuffles anyway. Mostly they come in this order, or in the
+// reverse.
+void Sort(std::vector<Thread*>& threads, Order order) {
+  if (order == Order::kRandom) return;
+  const auto before = [](const Thread* a, const Thread* b) { return a->linear < b->linear; };
+  if (order == Order::kDescending) std::reverse(threads.begin(), threads.end());
+  if (!std::is_sorted(threads.begin(), threads.end(), before)) std::sort(threads.begin(), threads.end(), before);
+}
+
 // Everybody who waits goes on; the barrier is as new.
 void Complete(Machine& machine, Barrier& barrier) {
-  machine.released.clear();
-  for (size_t i = 0; i < machine.threads; ++i) {
-    if (!barrier.who.test(i)) continue;
-    Thread& thread = *machine.pool[i];
-    if (thread.waits != Waits::kBarrier || &machine.barriers[thread.waits_for] != &barrier) continue;
-    thread.waits = Waits::kNo;
-    thread.result = Reduced(barrier);
-    machine.released.push_back(&thread);
+  Sort(barrier.waiting, machine.settings.order);
+  const int result = Reduced(barrier);
+  for (Thread* thread : barrier.waiting) {
+    thread->waits = Waits::kNo;
+    thread->result = result;
   }
+  machine.schedule.ReleaseBlock(barrier.waiting.data(), barrier.waiting.size());
+  barrier.waiting.clear();
   barrier.who.reset();
   barrier.expected = barrier.arrived = 0;
   ++barrier.rounds;
-  machine.schedule.ReleaseBlock(machine.released.data(), machine.released.size());
+  machine.open_barriers &= ~(1u << (&barrier - machine.barriers));
+}
+
+bool SameLine(const Loc& a, const Loc& b) {
+  return a.line() == b.line() &&
+         (a.file_name() == b.file_name() || std::string_view(a.file_name()) == std::string_view(b.file_name()));
 }
 
 void Begin(Barrier& barrier, BarrierOp operation, uint32_t expected, bool whole_block, const Loc& where) {
@@ -66,9 +81,7 @@ void Check(Machine& machine, const Barrier& barrier, BarrierOp operation, uint32
     Fail(where, "barrier %u: waits for %u threads here, for %u at %s:%u", id, expected, barrier.expected,
          barrier.where.file_name(), barrier.where.line());
   }
-  const bool same_line = barrier.where.line() == where.line() &&
-                         std::string_view(barrier.where.file_name()) == std::string_view(where.file_name());
-  if (whole_block && barrier.whole_block && !same_line) {
+  if (whole_block && barrier.whole_block && !SameLine(barrier.where, where)) {
     Fail(where, "divergent barrier: some threads of the block wait here, others at %s:%u", barrier.where.file_name(),
          barrier.where.line());
   }
@@ -98,6 +111,7 @@ int BlockBarrier(BarrierOp operation, uint32_t id, uint32_t count, bool predicat
   Barrier& barrier = machine.barriers[id];
   if (barrier.expected == 0) {
     Begin(barrier, operation, expected, whole_block, where);
+    machine.open_barriers |= 1u << id;
   } else {
     Check(machine, barrier, operation, id, expected, whole_block, where);
     if (operation != BarrierOp::kArrive) barrier.reduction = static_cast<int>(operation);
@@ -114,6 +128,7 @@ int BlockBarrier(BarrierOp operation, uint32_t id, uint32_t count, bool predicat
     self.waits_in = "a block barrier";
     self.waits_for = id;
     self.waits_at = where;
+    barrier.waiting.push_back(&self);
   }
   const uint32_t gone = whole_block ? machine.exited : 0;
   if (barrier.arrived + gone >= barrier.expected) Complete(machine, barrier);
@@ -125,8 +140,9 @@ int BlockBarrier(BarrierOp operation, uint32_t id, uint32_t count, bool predicat
 
 void LeaveBarriers(Thread& thread) {
   Machine& machine = *this_machine;
-  for (Barrier& barrier : machine.barriers) {
-    if (barrier.expected == 0 || !barrier.whole_block) continue;
+  for (uint32_t open = machine.open_barriers; open != 0; open &= open - 1) {
+    Barrier& barrier = machine.barriers[std::countr_zero(open)];
+    if (!barrier.whole_block) continue;
     if (machine.settings.strict_barriers) {
       Fail(barrier.where, "divergent barrier: thread %u exits while others of its block wait here", thread.linear);
     }

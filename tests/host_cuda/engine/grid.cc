@@ -66,10 +66,12 @@ void StartBlock(Machine& machine, uint64_t number) {
                    static_cast<uint32_t>(number / (uint64_t{grid.x} * grid.y))};
   machine.exited = 0;
   machine.idle_turns = 0;
+  machine.open_barriers = 0;
   machine.shared.Fresh();
   for (Barrier& barrier : machine.barriers) {
     barrier.expected = barrier.arrived = 0;
     barrier.who.reset();
+    barrier.waiting.clear();
   }
   for (uint32_t first = 0; first < machine.threads; first += kWarpSize) {
     Warp& warp = machine.warps[first / kWarpSize];
@@ -85,7 +87,7 @@ void StartBlock(Machine& machine, uint64_t number) {
     thread.waits = Waits::kNo;
     thread.spins = 0;
     thread.unfenced_reads.clear();
-    thread.copies.Clear();
+    if (!thread.copies.Empty()) thread.copies.Clear();
     ArmFiber(thread.fiber, ThreadMain);
     machine.released.push_back(&thread);
   }

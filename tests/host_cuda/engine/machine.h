@@ -37,6 +37,8 @@ struct Warp {
   Meeting meeting[kWarpSize];
 };
 
+struct Thread;
+
 // One of the block's 16.
 struct Barrier {
   uint32_t expected = 0;  // 0: nobody waits
@@ -45,7 +47,8 @@ struct Barrier {
   int reduction = 0, all = 1, any = 0, count = 0;
   uint32_t rounds = 0;
   Loc where;
-  std::bitset<kMaxThreadsPerBlock> who;
+  std::bitset<kMaxThreadsPerBlock> who;  // has arrived
+  std::vector<Thread*> waiting;
   char order[2] = {};
 };
 
@@ -88,6 +91,7 @@ struct Machine {
   std::vector<std::unique_ptr<Thread>> pool;
   std::vector<Warp> warps;
   Barrier barriers[kNamedBarriers];
+  uint32_t open_barriers = 0;  // bits: somebody has arrived
   std::vector<Thread*> released;
 
   Machine() = default;

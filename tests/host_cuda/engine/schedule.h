@@ -37,7 +37,7 @@ class Schedule {
  public:
   void Start(Order order, Random random, size_t threads);
 
-  // In ascending order of their index; takes them in its own.
+  // In ascending order of their index (any, for the random order); takes them in its own.
   void ReleaseBlock(Thread** threads, size_t n);
   void ReleaseWarp(Thread** threads, size_t n);
   void Back(Thread* thread) { Push(thread); }

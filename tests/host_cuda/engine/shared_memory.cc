@@ -60,6 +60,10 @@ std::string SharedMemory::Trespass() const {
   size_t from = 0;
   const char* behind = "the beginning";
   auto untouched = [&](size_t to) {
+    const auto mark = static_cast<char>(kMark);
+    if (to - from < 2 || (arena_[from] == mark && std::memcmp(arena_ + from, arena_ + from + 1, to - from - 1) == 0)) {
+      return to - from == 1 && arena_[from] != mark ? from : to;
+    }
     for (size_t i = from; i < to; ++i) {
       if (static_cast<unsigned char>(arena_[i]) != kMark) return i;
     }

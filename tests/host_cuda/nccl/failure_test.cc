@@ -118,7 +118,10 @@ TEST(Faults, APeersDeathIsAnAsyncErrorAndAbortFreesTheStream) {
     Environment("20000");
     Rank me;
     if (const int bad = me.Start(2, id, rank, /*blocking=*/false)) return bad;
-    if (rank == 1) _exit(0);
+    if (rank == 1) {
+      usleep(300000);  // rank 0 is through its start, too
+      _exit(0);
+    }
     float* p = Rank::Device(std::vector<float>(200, 1));
     ncclAllReduce(p, p, 100, ncclFloat32, ncclSum, me.comm, me.stream);
     RANK_EXPECT(ErrorOf(me.comm) == ncclRemoteError);

@@ -1,6 +1,7 @@
 #include "tests/host_cuda/ptx/matrix.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "tests/host_cuda/ptx/convert.h"
 
@@ -16,7 +17,7 @@ struct MmaSlot {
   u32* d;
 };
 
-int ElementsPerWord(Element element) {
+constexpr int ElementsPerWord(Element element) {
   switch (element) {
     case Element::kTf32:
       return 1;
@@ -29,24 +30,23 @@ int ElementsPerWord(Element element) {
 }
 
 // Integers up to 8 bits are exact in float, and so are sums of 32 of their products.
-float Decode(Element element, u32 word, int i) {
-  switch (element) {
-    case Element::kF16:
-      return HalfFormat::Decode(word >> (16 * i) & 0xffff);
-    case Element::kBf16:
-      return std::bit_cast<float>(word >> (16 * i) << 16);
-    case Element::kTf32:
-      return std::bit_cast<float>(word & ~0x1fffu);
-    case Element::kE4m3:
-      return E4m3Format::Decode(word >> (8 * i) & 255);
-    case Element::kE5m2:
-      return E5m2Format::Decode(word >> (8 * i) & 255);
-    case Element::kS8:
-      return static_cast<s8>(word >> (8 * i));
-    case Element::kU8:
-      break;
+template <Element kElement>
+float Decode(u32 word, int i) {
+  if constexpr (kElement == Element::kF16) {
+    return HalfFormat::Decode(word >> (16 * i) & 0xffff);
+  } else if constexpr (kElement == Element::kBf16) {
+    return std::bit_cast<float>(word >> (16 * i) << 16);
+  } else if constexpr (kElement == Element::kTf32) {
+    return std::bit_cast<float>(word & ~0x1fffu);
+  } else if constexpr (kElement == Element::kE4m3) {
+    return E4m3Format::Decode(word >> (8 * i) & 255);
+  } else if constexpr (kElement == Element::kE5m2) {
+    return E5m2Format::Decode(word >> (8 * i) & 255);
+  } else if constexpr (kElement == Element::kS8) {
+    return static_cast<s8>(word >> (8 * i));
+  } else {
+    return static_cast<u8>(word >> (8 * i));
   }
-  return static_cast<u8>(word >> (8 * i));
 }
 
 struct Tiles {
@@ -59,17 +59,47 @@ MmaSlot& SlotOf(const Meeting& meeting, int lane) {
   return *static_cast<MmaSlot*>(meeting.slot[lane]);
 }
 
-void Gather(const Meeting& meeting, const MmaTile& tile, Tiles& tiles) {
-  const int per_word = ElementsPerWord(tile.a), words = tile.k / per_word;
+// Calls f with the element as a constant.
+template <class F>
+void WithElement(Element element, F f) {
+  switch (element) {
+    case Element::kF16:
+      return f(std::integral_constant<Element, Element::kF16>());
+    case Element::kBf16:
+      return f(std::integral_constant<Element, Element::kBf16>());
+    case Element::kTf32:
+      return f(std::integral_constant<Element, Element::kTf32>());
+    case Element::kE4m3:
+      return f(std::integral_constant<Element, Element::kE4m3>());
+    case Element::kE5m2:
+      return f(std::integral_constant<Element, Element::kE5m2>());
+    case Element::kS8:
+      return f(std::integral_constant<Element, Element::kS8>());
+    case Element::kU8:
+      return f(std::integral_constant<Element, Element::kU8>());
+  }
+}
+
+template <Element kElement>
+void GatherA(const Meeting& meeting, int k, Tiles& tiles) {
+  constexpr int kPerWord = ElementsPerWord(kElement);
   for (int lane = 0; lane < 32; ++lane) {
-    const MmaSlot& slot = SlotOf(meeting, lane);
-    const int g = lane / 4, t = lane % 4;
-    for (int r = 0; r < words / 2; ++r) {
-      const int row = g + r % 2 * 8, word = t + r / 2 * 4;
-      for (int i = 0; i < per_word; ++i) tiles.a[row][word * per_word + i] = Decode(tile.a, slot.a[r], i);
+    const u32* const a = SlotOf(meeting, lane).a;
+    for (int r = 0; r < k / kPerWord / 2; ++r) {
+      float* const at = &tiles.a[lane / 4 + r % 2 * 8][(lane % 4 + r / 2 * 4) * kPerWord];
+      for (int i = 0; i < kPerWord; ++i) at[i] = Decode<kElement>(a[r], i);
     }
-    for (int r = 0; r < words / 4; ++r) {
-      for (int i = 0; i < per_word; ++i) tiles.b[(t + 4 * r) * per_word + i][g] = Decode(tile.b, slot.b[r], i);
+  }
+}
+
+template <Element kElement>
+void GatherB(const Meeting& meeting, int k, Tiles& tiles) {
+  constexpr int kPerWord = ElementsPerWord(kElement);
+  for (int lane = 0; lane < 32; ++lane) {
+    const u32* const b = SlotOf(meeting, lane).b;
+    for (int r = 0; r < k / kPerWord / 4; ++r) {
+      for (int i = 0; i < kPerWord; ++i)
+        tiles.b[(lane % 4 + 4 * r) * kPerWord + i][lane / 4] = Decode<kElement>(b[r], i);
     }
   }
 }
@@ -91,10 +121,13 @@ void MultiplyFloats(const Meeting& meeting, const MmaTile& tile, Tiles& tiles) {
     }
   }
   for (int row = 0; row < kM; ++row) {
+    float sum[kN];
+    std::copy_n(tiles.c[row], kN, sum);
     for (int k = 0; k < tile.k; ++k) {
       const float a = tiles.a[row][k];
-      for (int column = 0; column < kN; ++column) tiles.c[row][column] += a * tiles.b[k][column];
+      for (int column = 0; column < kN; ++column) sum[column] += a * tiles.b[k][column];
     }
+    std::copy_n(sum, kN, tiles.c[row]);
   }
   for (int lane = 0; lane < 32; ++lane) {
     u32* const d = SlotOf(meeting, lane).d;
@@ -129,7 +162,8 @@ void MultiplyIntegers(const Meeting& meeting, const MmaTile& tile, const Tiles& 
 void FinishMma(Meeting& meeting) {
   const MmaTile& tile = *SlotOf(meeting, 0).tile;
   Tiles tiles;
-  Gather(meeting, tile, tiles);
+  WithElement(tile.a, [&](auto element) { GatherA<element.value>(meeting, tile.k, tiles); });
+  WithElement(tile.b, [&](auto element) { GatherB<element.value>(meeting, tile.k, tiles); });
   if (tile.a == Element::kS8 || tile.a == Element::kU8) {
     MultiplyIntegers(meeting, tile, tiles);
   } else {
