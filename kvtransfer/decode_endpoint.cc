@@ -168,7 +168,8 @@ void DecodeEndpoint::OnHello(uint64_t link_id, const std::shared_ptr<ReceiverLin
     if (opened.ok()) made = *std::move(opened);
   }
   if (!bad.ok()) {
-    LOG(WARNING) << "refused a KV link: " << bad.message();
+    // At most once a minute: a stranger may try all the time.
+    LOG_EVERY_T(WARNING, 60) << "refused a KV link: " << bad.message();
     v1::ReceiverMessage answer;
     answer.set_epoch(epoch);
     if (!absl::IsUnauthenticated(bad)) {

@@ -8,6 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "grpcpp/create_channel.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 #include "kvtransfer/decode_endpoint.h"
@@ -391,6 +392,36 @@ TEST(Endpoints, APieceThatIsSentTwiceEndsThePair) {
   ASSERT_TRUE(p.ups.WaitUntil(100, [](int n) { return n == 2; }));
   Transfer(p, d, 1, 8, Blocks(0, 5), Blocks(30, 5));
   EXPECT_TRUE(d.ends.Get(8).status.ok());
+}
+
+// Somebody who repeats the hello of a living prefill worker.
+TEST(Endpoints, AStaleHelloIsRefusedAndChangesNothing) {
+  Prefill p(1);
+  Decode d(100);
+  p.endpoint->SetPeers({{100, {d.address()}}});
+  ASSERT_TRUE(p.WaitUp(d));
+  Board<int, v1::ReceiverHello> answers{false};
+  absl::Notification ended;
+  const auto channel = grpc::CreateChannel(d.address(), grpc::InsecureChannelCredentials());
+  const auto link = OpenLink(channel, {[&](v1::ReceiverMessage message) { answers.Put(0, message.hello()); },
+                                       [&](const absl::Status&) { ended.Notify(); }});
+  v1::SenderMessage message;
+  message.set_epoch(1);
+  v1::SenderHello& hello = *message.mutable_hello();
+  hello.set_sender_incarnation(1);
+  hello.set_receiver_incarnation(100);
+  *hello.mutable_fingerprint() = Print();
+  hello.set_sender_tp(1);
+  hello.add_channels("tcp");
+  v1::KvShard& shard = *hello.add_shards();
+  shard.set_layer_end(kLayout.num_layers);
+  shard.set_head_end(kLayout.num_kv_heads);
+  link->Send(message);
+  EXPECT_NE(answers.Get(0).refused().message().find("stale epoch 1"), std::string::npos);
+  EXPECT_TRUE(ended.WaitForNotificationWithTimeout(kLong));
+  Transfer(p, d, 1, 7, Blocks(0, 5), Blocks(30, 5));
+  EXPECT_TRUE(d.ends.Get(7).status.ok()) << "the pair goes on";
+  EXPECT_EQ(p.up_count, 1);
 }
 
 TEST(Endpoints, CancelAndForgetEndBothSides) {

@@ -22,6 +22,17 @@ v1::ErrorReason ReasonOf(const absl::Status& status) {
   }
 }
 
+// Bytes that came twice would stand for others that never came.
+bool Overlap(const v1::Piece& a, const v1::Piece& b) {
+  const auto meet = [](int begin, int end, int other_begin, int other_end) {
+    return begin < other_end && other_begin < end;
+  };
+  return a.layer_group() == b.layer_group() && a.state() == b.state() &&
+         meet(a.block_begin(), a.block_end(), b.block_begin(), b.block_end()) &&
+         meet(a.layer_begin(), a.layer_end(), b.layer_begin(), b.layer_end()) &&
+         meet(a.head_begin(), a.head_end(), b.head_begin(), b.head_end());
+}
+
 }  // namespace
 
 v1::ReceiverMessage& Receiver::NewMessage() {
@@ -77,6 +88,7 @@ void Receiver::OnMessage(const v1::SenderMessage& message, absl::Time now) {
 void Receiver::OnReady(const v1::Ready& ready, absl::Time now) {
   Lease* lease = Find(ready.lease_id());
   if (lease == nullptr) {
+    ++totals_.stale_messages;
     return SendDone(ready.lease_id(), absl::NotFoundError(absl::StrFormat("lease %d is not known", ready.lease_id())));
   }
   if (!lease->failed.ok()) return;  // its Done follows when it is quiet
@@ -89,6 +101,12 @@ void Receiver::OnReady(const v1::Ready& ready, absl::Time now) {
   if (bad.ok() && (*bytes != ready.bytes() || *bytes > options_.max_piece_bytes)) {
     bad = absl::InvalidArgumentError(absl::StrFormat("piece of %d bytes announced as %d, at most %d are allowed",
                                                      *bytes, ready.bytes(), options_.max_piece_bytes));
+  }
+  const auto same = std::find_if(lease->pieces.begin(), lease->pieces.end(),
+                                 [&](const auto& before) { return Overlap(before.first, ready.piece()); });
+  if (bad.ok() && same != lease->pieces.end()) {
+    bad = absl::InvalidArgumentError(absl::StrFormat("piece %d of lease %d has bytes of piece %d", ready.piece_index(),
+                                                     ready.lease_id(), same - lease->pieces.begin()));
   }
   if (!bad.ok()) return FailLease(ready.lease_id(), bad, now);
   lease->pending.push_back(ready.piece_index());
@@ -211,6 +229,7 @@ void Receiver::Scattered(uint64_t sequence, const absl::Status& status, absl::Ti
 void Receiver::OnCommit(const v1::Commit& commit, absl::Time now) {
   Lease* lease = Find(commit.lease_id());
   if (lease == nullptr) {
+    ++totals_.stale_messages;
     return SendDone(commit.lease_id(),
                     absl::NotFoundError(absl::StrFormat("lease %d is not known", commit.lease_id())));
   }
@@ -226,6 +245,7 @@ void Receiver::OnCommit(const v1::Commit& commit, absl::Time now) {
 
 void Receiver::OnCancel(const v1::CancelTransfer& cancel, absl::Time now) {
   if (Find(cancel.lease_id()) == nullptr) {
+    ++totals_.stale_messages;
     return SendDone(cancel.lease_id(),
                     absl::NotFoundError(absl::StrFormat("lease %d is not known", cancel.lease_id())));
   }

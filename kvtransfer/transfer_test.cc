@@ -196,6 +196,18 @@ TEST(Transfer, UnknownLeaseIsAnsweredAndChangesNothing) {
   EXPECT_FALSE(w.receiver.dead() || w.sender.dead());
 }
 
+// The same bytes twice and others never: the count and the sum are right, the KV is not.
+TEST(Transfer, APieceThatOverlapsAnotherFailsTheLease) {
+  World w(6);
+  w.Open(9);
+  w.sender.AddPiece(9, Blocks(0, 1), kBytesPerBlock, w.now);
+  w.sender.AddPiece(9, Blocks(0, 1), kBytesPerBlock, w.now);
+  w.sender.Commit(9, {}, w.now);
+  w.RunDry();
+  EXPECT_EQ(w.receiver_ends.at(9).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(w.receiver.dead());
+}
+
 TEST(Transfer, WrongSizeOrShapeFailsTheLease) {
   for (int64_t bytes : {kBytesPerBlock - 1, int64_t{0}, int64_t{-5}, int64_t{1} << 40}) {
     World w(5);

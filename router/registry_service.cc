@@ -37,7 +37,7 @@ class AnnounceSession final : public grpc::ServerBidiReactor<pb::Announcement, p
       return Close(absl::InvalidArgumentError("info: is missing in the first announcement"));
     }
     if (!introduced_ && !owner_->key_.Accepts(incoming_.auth(), "announce", {incoming_.info().incarnation()})) {
-      LOG(WARNING) << "refused a worker that does not have this cluster's key";
+      LOG_EVERY_T(WARNING, 60) << "refused a worker that does not have this cluster's key";
       return Close(absl::UnauthenticatedError(
           "the worker does not have this cluster's key; give all the same --cluster-key"));
     }

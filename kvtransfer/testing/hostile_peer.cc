@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "glog/logging.h"
@@ -63,9 +64,10 @@ HostKv Kv() {
   return {kLayout, 0, kBlocks, [](int) { return static_cast<std::byte*>(nullptr); }};
 }
 
-v1::Piece SomePiece(Bytes& bytes) {
+// The next of a lease's blocks, mostly.
+v1::Piece SomePiece(Bytes& bytes, uint64_t index) {
   v1::Piece piece;
-  piece.set_block_begin(int(bytes.Near(uint64_t(kFirstBlock + bytes.Below(kBlocks - kFirstBlock)))));
+  piece.set_block_begin(int(bytes.Near(kFirstBlock + index % uint64_t(kBlocks - kFirstBlock))));
   piece.set_block_end(int(bytes.Near(uint64_t(piece.block_begin() + 1))));
   piece.set_layer_end(int(bytes.Near(uint64_t(kLayout.num_layers))));
   piece.set_head_end(int(bytes.Near(uint64_t(kLayout.num_kv_heads))));
@@ -121,7 +123,7 @@ class AgainstReceiver {
       case 3: {
         v1::Ready& ready = *message.mutable_ready();
         ready.set_lease_id(lease);
-        *ready.mutable_piece() = SomePiece(bytes_);
+        *ready.mutable_piece() = SomePiece(bytes_, announced_[lease]);
         const absl::StatusOr<int64_t> size = SizeOf(ready.piece());
         ready.set_bytes(int64_t(bytes_.Near(size.ok() ? uint64_t(*size) : 0)));
         ready.set_piece_index(uint32_t(bytes_.Near(announced_[lease])));
@@ -177,7 +179,17 @@ class AgainstReceiver {
     const auto [sequence, scatter] = *to_finish_.begin();
     to_finish_.erase(to_finish_.begin());
     const bool good = bytes_.Below(8) != 0;
-    if (good) landed_[scatter.lease_id] += *SizeOf(scatter.piece);
+    if (good) {
+      landed_[scatter.lease_id] += *SizeOf(scatter.piece);
+      ++landed_pieces_[scatter.lease_id];
+      for (int block = scatter.piece.block_begin(); block < scatter.piece.block_end(); ++block) {
+        for (int layer = scatter.piece.layer_begin(); layer < scatter.piece.layer_end(); ++layer) {
+          for (int head = scatter.piece.head_begin(); head < scatter.piece.head_end(); ++head) {
+            twice_[scatter.lease_id] |= !cells_[scatter.lease_id].insert({block, layer, head}).second;
+          }
+        }
+      }
+    }
     --scattering_[scatter.lease_id];
     machine_.Scattered(sequence, good ? absl::OkStatus() : absl::DataLossError("checksum"), now_);
   }
@@ -199,7 +211,11 @@ class AgainstReceiver {
     for (const Receiver::End& end : outbox.ends) {
       CHECK(ended_.insert(end.lease_id).second) << "ended twice";
       CHECK_EQ(scattering_[end.lease_id], 0) << "ended while a copy was under way";
-      if (end.status.ok()) CHECK_EQ(end.bytes, landed_[end.lease_id]);
+      if (end.status.ok()) {
+        CHECK_EQ(end.bytes, landed_[end.lease_id]);
+        CHECK_EQ(int(end.commit.num_pieces()), landed_pieces_[end.lease_id]) << "committed without all pieces";
+        CHECK(!twice_[end.lease_id]) << "the same bytes counted twice";
+      }
       ++(end.status.ok() ? counts_.committed : counts_.failed);
     }
   }
@@ -210,7 +226,9 @@ class AgainstReceiver {
   absl::Time now_ = absl::UnixEpoch();
   std::map<uint64_t, uint64_t> announced_;  // pieces, by lease
   std::map<uint64_t, int64_t> posts_, landed_;
-  std::map<uint64_t, int> scattering_;
+  std::map<uint64_t, int> scattering_, landed_pieces_;
+  std::map<uint64_t, std::set<std::tuple<int, int, int>>> cells_;  // block, layer, head that have landed
+  std::map<uint64_t, bool> twice_;
   std::map<uint64_t, Receiver::Scatter> to_finish_;
   std::set<uint64_t> ended_;
   uint64_t next_data_ = 0, next_arrival_ = 0;

@@ -39,7 +39,7 @@ class TestRouter {
     auto found = [&] { return std::any_of(events_.begin(), events_.end(), fits); };
     auto over = [&] { return ended_ || found(); };
     absl::MutexLock lock(&mutex_);
-    mutex_.AwaitWithTimeout(absl::Condition(&over), absl::Seconds(10));
+    mutex_.AwaitWithTimeout(absl::Condition(&over), absl::Seconds(30));
     return found();
   }
 

@@ -5,6 +5,7 @@
 
 #include "tests/host_cuda/runtime/api.h"
 #include "tests/host_cuda/runtime/control.h"
+#include "tests/host_cuda/runtime/handles.h"
 #include "tests/host_cuda/runtime/properties.h"
 
 namespace host_cuda::rt {
@@ -18,13 +19,15 @@ bool Exists(const Runtime& runtime, int device) {
 void DropWorks(Runtime& runtime, std::unique_lock<std::mutex>& lock) {
   for (auto& device : runtime.devices) {
     for (auto& queue : device->queues) {
-      runtime.work_done.wait_for(lock, std::chrono::seconds(0));
       while (queue->running) runtime.work_done.wait_for(lock, std::chrono::milliseconds(1));
       queue->done = queue->issued;  // whoever waits for them goes on
     }
     device->queues.clear();
   }
   runtime.work_done.notify_all();
+  ForgetStreams(runtime);
+  ForgetEvents();
+  ForgetGraphs();
 }
 
 }  // namespace

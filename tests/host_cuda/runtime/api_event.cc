@@ -10,6 +10,7 @@
 #include "tests/host_cuda/runtime/api.h"
 #include "tests/host_cuda/runtime/capture.h"
 #include "tests/host_cuda/runtime/event.h"
+#include "tests/host_cuda/runtime/handles.h"
 #include "tests/host_cuda/runtime/report.h"
 
 struct CUevent_st {};
@@ -120,6 +121,11 @@ cudaError_t WaitInStream(Runtime& runtime, const std::shared_ptr<Queue>& queue, 
 }
 
 }  // namespace
+
+void ForgetEvents() {
+  for (const auto& [event, state] : Events()) delete event;
+  Events().clear();
+}
 
 std::shared_ptr<EventState> FindEvent(cudaEvent_t event) {
   auto found = Events().find(event);

@@ -7,6 +7,7 @@
 
 #include "tests/host_cuda/runtime/api.h"
 #include "tests/host_cuda/runtime/capture.h"
+#include "tests/host_cuda/runtime/handles.h"
 #include "tests/host_cuda/runtime/report.h"
 
 struct CUgraph_st {
@@ -77,6 +78,15 @@ DeviceWork ReplayWork(std::shared_ptr<const Nodes> nodes, uint64_t seed) {
   return work;
 }
 
+// A graph launched while another is captured: its nodes come to be when that one is launched.
+DeviceWork CapturedReplay(std::shared_ptr<const Nodes> nodes, uint64_t seed) {
+  DeviceWork work;
+  work.name = "cudaGraphLaunch";
+  work.step = [] { return true; };  // never run itself
+  work.fresh = [nodes, seed] { return ReplayWork(nodes, seed); };
+  return work;
+}
+
 // What an update may not change.
 bool SameShape(const Nodes& a, const Nodes& b, std::string* difference) {
   if (a.size() != b.size()) {
@@ -102,6 +112,14 @@ cudaError_t Instantiate(const char* name, cudaGraphExec_t* exec, cudaGraph_t gra
 }
 
 }  // namespace
+
+void ForgetGraphs() {
+  for (cudaGraph_t graph : Graphs()) delete graph;
+  for (cudaGraphExec_t exec : Execs()) delete exec;
+  Graphs().clear();
+  Execs().clear();
+}
+
 }  // namespace host_cuda::rt
 
 using namespace host_cuda::rt;  // NOLINT: the C interface below belongs to no namespace
@@ -174,21 +192,22 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t) {
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   std::shared_ptr<const Nodes> nodes;
   uint64_t seed = 0;
+  bool captures = false;
   const cudaError_t error = Api(__func__, Rule::kOrdinary, [&](Runtime& runtime, auto&) {
     const auto queue = runtime.Find(stream);
     if (!queue || !Execs().contains(exec)) return queue ? cudaErrorInvalidValue : cudaErrorInvalidResourceHandle;
     nodes = exec->nodes;
+    captures = queue->capture != nullptr;
     seed = runtime.device(queue->device).random();
     return cudaSuccess;
   });
   if (error != cudaSuccess) return error;
   // Making the instances of the nodes may take locks (NCCL gives its operations their places in the order here).
-  DeviceWork work = ReplayWork(nodes, seed);
+  DeviceWork work = captures ? CapturedReplay(nodes, seed) : ReplayWork(nodes, seed);
   Runtime& runtime = TheRuntime();
   std::unique_lock<std::mutex> lock(runtime.mutex);
   const auto queue = runtime.Find(stream);
   if (!queue) return Remember(cudaErrorInvalidResourceHandle);
-  const bool captures = queue->capture != nullptr;
   const cudaError_t appended = AppendOrCapture(runtime, queue, std::move(work), {exec->last_launch});
   if (appended == cudaSuccess && !captures) exec->last_launch = {queue, queue->issued};
   return Remember(appended);

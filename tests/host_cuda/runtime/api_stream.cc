@@ -6,6 +6,7 @@
 
 #include "tests/host_cuda/runtime/api.h"
 #include "tests/host_cuda/runtime/capture.h"
+#include "tests/host_cuda/runtime/handles.h"
 
 struct CUstream_st {};
 
@@ -82,6 +83,12 @@ cudaError_t MakeStream(Runtime& runtime, cudaStream_t* stream, unsigned flags, i
 }
 
 }  // namespace
+
+void ForgetStreams(Runtime& runtime) {
+  for (const auto& [stream, queue] : runtime.streams) delete stream;
+  runtime.streams.clear();
+}
+
 }  // namespace host_cuda::rt
 
 using namespace host_cuda::rt;  // NOLINT: the C interface below belongs to no namespace

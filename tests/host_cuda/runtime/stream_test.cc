@@ -115,6 +115,7 @@ TEST_F(StreamTest, ResultsAreNotThereBeforeTheHostWaits) {
 }
 
 TEST_F(StreamTest, TheDeviceGoesOnAloneInTheEnd) {
+  Fresh({{"HOST_CUDA_LATE_US", "300"}});
   cudaStream_t s = Stream();
   std::atomic<int> ran{0};
   ASSERT_EQ(Enqueue(s, Repeatable("count", DeviceWork::Kind::kOther, [&] { ++ran; })), cudaSuccess);

@@ -29,6 +29,8 @@ class HostCudaTest : public ::testing::Test {
 
   void Fresh(std::map<std::string, std::string> environment) {
     environment.emplace("HOST_CUDA_ON_ERROR", "report");
+    // Devices start when the host waits or asks, not when the machine made the test slow: the same seed, the same order.
+    environment.emplace("HOST_CUDA_LATE_US", "10000000");
     for (const auto& [name, value] : set_) unsetenv(name.c_str());
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
     set_ = environment;

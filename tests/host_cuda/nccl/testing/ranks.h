@@ -1,0 +1,84 @@
+// What a rank of a test needs: checks that end it with the line, a communicator, buffers.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "tests/host_cuda/runtime/testing/processes.h"
+
+#define CUDA_OK(call)                                                                       \
+  do {                                                                                      \
+    if (const cudaError_t error_ = (call); error_ != cudaSuccess) {                         \
+      std::fprintf(stderr, "line %d: %s: %s\n", __LINE__, #call, cudaGetErrorName(error_)); \
+      return 100;                                                                           \
+    }                                                                                       \
+  } while (false)
+#define NCCL_OK(call)                                                                          \
+  do {                                                                                         \
+    if (const ncclResult_t result_ = (call); result_ != ncclSuccess) {                         \
+      std::fprintf(stderr, "line %d: %s: %s\n", __LINE__, #call, ncclGetErrorString(result_)); \
+      return 101;                                                                              \
+    }                                                                                          \
+  } while (false)
+#define RANK_EXPECT(condition)                                              \
+  do {                                                                      \
+    if (!(condition)) {                                                     \
+      std::fprintf(stderr, "line %d: %s is false\n", __LINE__, #condition); \
+      return 102;                                                           \
+    }                                                                       \
+  } while (false)
+
+namespace host_cuda::nccl {
+
+inline ncclUniqueId NewId() {
+  ncclUniqueId id;
+  if (ncclGetUniqueId(&id) != ncclSuccess) std::abort();
+  return id;
+}
+
+// Until the communicator is no longer busy; its state.
+inline ncclResult_t Poll(ncclComm_t comm) {
+  ncclResult_t state = ncclInProgress;
+  while (ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress) usleep(200);
+  return state;
+}
+
+// A rank's communicator, stream and buffers.
+struct Rank {
+  ncclComm_t comm = nullptr;
+  cudaStream_t stream = nullptr;
+
+  static constexpr size_t kCount = 1000;
+
+  int Start(int ranks, const ncclUniqueId& id, int rank, bool blocking = true) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = blocking ? 1 : 0;
+    const ncclResult_t result = ncclCommInitRankConfig(&comm, ranks, id, rank, &config);
+    RANK_EXPECT(result == (blocking ? ncclSuccess : ncclInProgress));
+    NCCL_OK(Poll(comm));
+    CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return 0;
+  }
+
+  static float* Device(const std::vector<float>& values) {
+    void* p = nullptr;
+    if (cudaMalloc(&p, values.size() * sizeof(float)) != cudaSuccess) return nullptr;
+    cudaMemcpy(p, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice);
+    cudaDeviceSynchronize();
+    return static_cast<float*>(p);
+  }
+
+  std::vector<float> Host(const float* p, size_t count) const {
+    std::vector<float> values(count);
+    cudaMemcpyAsync(values.data(), p, count * sizeof(float), cudaMemcpyDeviceToHost, stream);
+    return values;
+  }
+};
+
+}  // namespace host_cuda::nccl
