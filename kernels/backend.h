@@ -94,6 +94,10 @@ struct StepBatch {
   int seqs() const { return int(context_len.size()); }
 };
 
+// What rows of an activation hold: the residual stream, which is f32 in every backend, or what flows between products, in
+// the backend's own type.
+enum class ActivationUse : uint8_t { kResidual, kProducts };
+
 enum class RopeStyle : uint8_t {
   kInterleaved,  // pairs (0,1), (2,3), ...: llama-arch GGUF files, whose q/k rows are permuted for it
   kHalfSplit,    // pairs (0, d/2), (1, d/2+1), ...: "NEOX"
@@ -206,6 +210,11 @@ struct ContextLimits {
   int max_logits = 0;  // rows of logits
   int max_ffn = 0;     // widest MLP
   int max_hidden = 0;
+  int max_vocab = 0;    // columns of logits
+  int max_context = 0;  // tokens of a sequence
+  int max_blocks = 0;   // of a sequence
+  int num_heads = 0;    // query heads of this rank
+  int head_dim = 0;
   Collective* collective = nullptr;  // of the ranks of an instance (collective.h); null: alone
   // KV heads of the pool that this context writes and reads: those that its q, k and v are of.
   int first_kv_head = 0;
@@ -217,7 +226,7 @@ class Context {
  public:
   virtual ~Context() = default;
 
-  virtual absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols, ActivationUse use) = 0;
 
   // Builds the step's plan (positions, slots, attention work items) once for all layers.
   virtual void BeginStep(const StepBatch& batch, const KvLayout& layout) = 0;

@@ -17,6 +17,7 @@
 namespace sluice::engine {
 namespace {
 
+using kernels::ActivationUse;
 using kernels::Weight;
 
 // Stores the value of a StatusOr, or hands back its error.
@@ -142,16 +143,21 @@ absl::Status Decoder::Impl::Allocate(const kernels::Backend& backend, const Deco
   c.max_logits = limits.max_step_logits;
   c.max_ffn = config.ffn;
   c.max_hidden = std::max(config.hidden, attention_width);
+  c.max_vocab = config.vocab;
+  c.max_context = limits.max_context;
+  c.max_blocks = kernels::BlocksFor(limits.max_context, limits.block_size);
+  c.num_heads = int(split.heads(rank.rank).size());
+  c.head_dim = config.head_dim;
   c.collective = rank.collective;
   c.first_kv_head = int(split.kv_heads(rank.rank).begin);
   c.num_kv_heads = int(split.kv_heads(rank.rank).size());
   SLUICE_RETURN_IF_ERROR(Assign(backend.NewContext(c), context));
-  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(config.hidden), rows.x));
-  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(q_width), rows.q));
-  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(kv_width), rows.k));
-  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(kv_width), rows.v));
-  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(attention_width), rows.attn));
-  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(config.ffn), rows.h));
+  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(config.hidden, ActivationUse::kResidual), rows.x));
+  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(q_width, ActivationUse::kProducts), rows.q));
+  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(kv_width, ActivationUse::kProducts), rows.k));
+  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(kv_width, ActivationUse::kProducts), rows.v));
+  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(attention_width, ActivationUse::kProducts), rows.attn));
+  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(config.ffn, ActivationUse::kProducts), rows.h));
   return absl::OkStatus();
 }
 

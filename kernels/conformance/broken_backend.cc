@@ -48,7 +48,9 @@ class BrokenContext final : public Context {
  public:
   BrokenContext(std::unique_ptr<Context> good, Fault fault) : good_(std::move(good)), fault_(fault) {}
 
-  absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols) override { return good_->NewActivation(cols); }
+  absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols, ActivationUse use) override {
+    return good_->NewActivation(cols, use);
+  }
 
   void BeginStep(const StepBatch& batch, const KvLayout& layout) override {
     batch_ = batch;

@@ -188,13 +188,19 @@ TinyModel::TinyModel(const Backend& backend, const TinyWeights& weights, std::ve
                                       .max_seqs = int(tokens_.size()),
                                       .max_logits = rows,
                                       .max_ffn = s.ffn,
-                                      .max_hidden = s.hidden}));
-  x_ = Take(context_->NewActivation(s.hidden));
-  q_ = Take(context_->NewActivation(s.q_dim()));
-  k_ = Take(context_->NewActivation(s.kv_dim()));
-  v_ = Take(context_->NewActivation(s.kv_dim()));
-  attn_ = Take(context_->NewActivation(s.q_dim()));
-  h_ = Take(context_->NewActivation(s.ffn));
+                                      .max_hidden = s.hidden,
+                                      .max_vocab = s.vocab,
+                                      .max_context = max_blocks_ * s.block_size,
+                                      .max_blocks = max_blocks_,
+                                      .num_heads = s.heads,
+                                      .head_dim = s.head_dim,
+                                      .num_kv_heads = s.kv_heads}));
+  x_ = Take(context_->NewActivation(s.hidden, ActivationUse::kResidual));
+  q_ = Take(context_->NewActivation(s.q_dim(), ActivationUse::kProducts));
+  k_ = Take(context_->NewActivation(s.kv_dim(), ActivationUse::kProducts));
+  v_ = Take(context_->NewActivation(s.kv_dim(), ActivationUse::kProducts));
+  attn_ = Take(context_->NewActivation(s.q_dim(), ActivationUse::kProducts));
+  h_ = Take(context_->NewActivation(s.ffn, ActivationUse::kProducts));
 }
 
 void TinyModel::RunLayers() {

@@ -19,7 +19,7 @@ class CpuContext final : public Context {
   static absl::StatusOr<std::unique_ptr<CpuContext>> Create(const ContextLimits& limits, const KernelTable& kernels,
                                                             int threads);
 
-  absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols) override;
+  absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols, ActivationUse use) override;
   void BeginStep(const StepBatch& batch, const KvLayout& layout) override;
   void Embed(const EmbedParams& p) override;
   void NormQkv(const NormQkvParams& p) override;

@@ -34,7 +34,7 @@ class FusedContext final : public Context {
   static absl::StatusOr<std::unique_ptr<FusedContext>> Create(const ContextLimits& limits, const Products& products,
                                                               const FusedKernels& kernels, int threads);
 
-  absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols) override;
+  absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols, ActivationUse use) override;
   void BeginStep(const StepBatch& batch, const KvLayout& layout) override;
   void Embed(const EmbedParams& p) override;
   void NormQkv(const NormQkvParams& p) override;
