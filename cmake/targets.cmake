@@ -27,6 +27,16 @@ function(sluice_binary name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LIBS} sluice_executable)
 endfunction()
 
+# The target tests_LABEL builds every test program of a label.
+function(sluice_test_labels name)
+  foreach(label ${ARGN})
+    if(NOT TARGET tests_${label})
+      add_custom_target(tests_${label})
+    endif()
+    add_dependencies(tests_${label} ${name})
+  endforeach()
+endfunction()
+
 # sluice_test(name SRCS x_test.cc DEPS ... LIBS ... LABELS ...): a GoogleTest binary, one ctest entry.
 function(sluice_test name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS;LIBS;LABELS" ${ARGN})
@@ -36,6 +46,7 @@ function(sluice_test name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LIBS} sluice_executable GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS "unit;${ARG_LABELS}")
+  sluice_test_labels(${name} ${ARG_LABELS})
 endfunction()
 
 # sluice_fuzzer(name SRCS x_fuzz.cc DEPS ...): a libFuzzer binary, built with -DSLUICE_FUZZ=ON and clang.
