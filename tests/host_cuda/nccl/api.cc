@@ -308,16 +308,15 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
 ncclResult_t ncclCommFinalize(ncclComm_t handle) {
   const auto communicator = Find(handle);
   if (!communicator) return ncclInvalidArgument;
-  communicator->Finish();
-  return ncclSuccess;
+  return communicator->Finish(__func__);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   const auto communicator = Take(handle);
   if (!communicator) return ncclInvalidArgument;
-  communicator->Finish();
+  const ncclResult_t result = communicator->Finish(__func__);
   communicator->Close();
-  return ncclSuccess;
+  return result;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t handle) {

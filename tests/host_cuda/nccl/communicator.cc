@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "tests/host_cuda/nccl/launch_order.h"
+#include "tests/host_cuda/runtime/device_work.h"
 #include "tests/host_cuda/runtime/report.h"
 
 namespace host_cuda::nccl {
@@ -104,9 +105,8 @@ ncclResult_t Communicator::Usable(const char* call) {
   std::lock_guard<std::mutex> lock(mutex);
   if (aborted || closing_) return ncclInvalidArgument;
   if (state == ncclInProgress) {
-    last_error = std::string(call) + " on " + Name() +
-                 " before its last operation returned ncclSuccess (poll ncclCommGetAsyncError)";
-    Report(last_error);
+    Remark(std::string(call) + " on " + Name() +
+           " before its last operation returned ncclSuccess (poll ncclCommGetAsyncError)");
     return ncclInvalidArgument;
   }
   return state;
@@ -155,18 +155,29 @@ bool Communicator::ExchangeSplit(uint64_t number, int colour, int key, std::vect
   return true;
 }
 
-void Communicator::Finish() {
+ncclResult_t Communicator::Finish(const char* call) {
   std::unique_lock<std::mutex> lock(mutex);
-  changed.wait(lock, [this] {
-    const bool broken = aborted || (state != ncclSuccess && state != ncclInProgress);
-    return broken || (later_.empty() && finished == announced && state == ncclSuccess);
-  });
-  if (bye_sent_ || state != ncclSuccess) return;
+  const auto begun = Clock::now();
+  bool said = false;
+  for (;;) {
+    if (aborted) return ncclInvalidArgument;
+    if (state != ncclSuccess && state != ncclInProgress) return state;
+    if (later_.empty() && finished == announced && state == ncclSuccess) break;
+    if (StuckWith(device) != cudaSuccess) return ncclUnhandledCudaError;  // it finishes nothing any more
+    if (!said && Clock::now() - begun > settings.timeout) {
+      said = true;
+      Remark(std::string(call) + " on " + Name() + " waits for " + std::to_string(announced - finished) +
+             " operations since " + std::to_string(settings.timeout.count()) + " ms (ncclCommAbort gives them up)");
+    }
+    changed.wait_for(lock, std::chrono::milliseconds(20));
+  }
+  if (bye_sent_) return ncclSuccess;
   bye_sent_ = true;
   for (Link& link : links) {
     if (link.open()) link.Send(Kind::kBye);
   }
   Wake();
+  return ncclSuccess;
 }
 
 void Communicator::Abort() {
@@ -201,9 +212,13 @@ void Communicator::Wrong(const std::string& text, int peer) {
   Fail(ncclInvalidUsage, text);
 }
 
-void Communicator::Fail(ncclResult_t error, const std::string& text) {
+void Communicator::Remark(const std::string& text) {
   last_error = text;
   Report("NCCL: " + text);
+}
+
+void Communicator::Fail(ncclResult_t error, const std::string& text) {
+  Remark(text);
   const char* mode = std::getenv("HOST_CUDA_ON_ERROR");
   if (error == ncclInvalidUsage && (mode == nullptr || std::strcmp(mode, "report") != 0)) std::abort();
   if (state == ncclSuccess || state == ncclInProgress) state = error;
@@ -266,8 +281,7 @@ bool Communicator::WaitFor(const std::function<bool()>& attempt, const std::stri
       if (aborted || closing_ || state != ncclInProgress) return false;
       if (!said && Clock::now() - begun > settings.timeout) {
         said = true;
-        last_error = Name() + " waits for " + what + " since " + std::to_string(settings.timeout.count()) + " ms";
-        Report("NCCL: " + last_error);
+        Remark(Name() + " waits for " + what + " since " + std::to_string(settings.timeout.count()) + " ms");
       }
     }
     usleep(1000);

@@ -67,7 +67,8 @@ class Communicator {
   bool ExchangeSplit(uint64_t number, int colour, int key, std::vector<std::pair<int, int>>* all);
   uint64_t NextSplit() { return splits_begun_++; }
 
-  void Finish();  // waits for the operations, says goodbye
+  // Waits for the operations, says goodbye. Ends also when a peer is gone, with the error, or when the device is stuck.
+  ncclResult_t Finish(const char* call);
   void Abort();
   void Close();  // ends the thread; no call may follow
 
@@ -75,6 +76,7 @@ class Communicator {
   // With the mutex held.
   void Wrong(const std::string& text, int peer);
   void Fail(ncclResult_t error, const std::string& text);
+  void Remark(const std::string& text);  // reported and the last error's text, but no error of the communicator
 
   std::string Name() const;  // "rank 0 of 2 on communicator ab12cd34"
 

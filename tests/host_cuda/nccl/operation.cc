@@ -167,8 +167,7 @@ class Operation {
           "; rank " + std::to_string(t.peer) + " is in " + (link.doing.empty() ? "none of its operations" : link.doing);
       break;
     }
-    comm_->last_error = text;
-    Report("NCCL: " + text);
+    comm_->Remark(text);
   }
 
   std::shared_ptr<Communicator> comm_;

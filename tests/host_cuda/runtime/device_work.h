@@ -36,6 +36,9 @@ void DeviceFault(cudaError_t error, const std::string& text);
 // An empty string: yes; else what is wrong with it, such as memory that cudaFreeAsync has freed.
 std::string CheckAccess(const void* p, size_t bytes);
 
+// The error that sticks to a device; cudaSuccess: none. Such a device finishes nothing any more.
+cudaError_t StuckWith(int device);
+
 // The device that a stream belongs to; the current one's for the default stream; -1: no such stream.
 int DeviceOf(cudaStream_t stream);
 

@@ -6,6 +6,7 @@
 
 #include "tests/host_cuda/runtime/capture.h"
 #include "tests/host_cuda/runtime/injection.h"
+#include "tests/host_cuda/runtime/instance.h"
 #include "tests/host_cuda/runtime/memory_fault.h"
 #include "tests/host_cuda/runtime/report.h"
 
@@ -39,6 +40,7 @@ bool Place::Reached() const {
 }
 
 Runtime::Runtime() {
+  BeTheOnlyInstance();
   Reset(SettingsFromEnvironment());
   WatchFaults();
 }
@@ -255,6 +257,12 @@ std::string CheckAccess(const void* p, size_t bytes) {
     return std::to_string(bytes) + " bytes at offset " + std::to_string(offset) + " of " + Describe(*block);
   }
   return {};
+}
+
+cudaError_t StuckWith(int device) {
+  Runtime& runtime = TheRuntime();
+  std::lock_guard<std::mutex> lock(runtime.mutex);
+  return device >= 0 && device < runtime.settings.devices ? runtime.device(device).stuck : cudaErrorInvalidDevice;
 }
 
 int DeviceOf(cudaStream_t stream) {
