@@ -68,6 +68,7 @@ class Operation {
       const std::string wrong = CheckAccess(p, bytes);
       if (!wrong.empty()) DeviceFault(cudaErrorIllegalAddress, Text(signature_) + " uses what it must not: " + wrong);
     }
+    if (plan_.start) plan_.start();
   }
 
   std::string What() const {

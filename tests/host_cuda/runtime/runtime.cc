@@ -8,6 +8,7 @@
 #include "tests/host_cuda/runtime/injection.h"
 #include "tests/host_cuda/runtime/instance.h"
 #include "tests/host_cuda/runtime/memory_fault.h"
+#include "tests/host_cuda/runtime/module.h"
 #include "tests/host_cuda/runtime/report.h"
 
 namespace host_cuda::rt {
@@ -55,6 +56,7 @@ void Runtime::Reset(const RuntimeSettings& fresh) {
   streams.clear();
   thread_streams.clear();
   captures.clear();
+  ForgetAttributes();
   memory = std::make_unique<Memory>(settings.devices, settings.memory, settings.seed);
   // Device threads keep their Device; there may be fewer of use now.
   while (devices.size() < static_cast<size_t>(settings.devices)) devices.push_back(std::make_unique<Device>());
@@ -64,6 +66,8 @@ void Runtime::Reset(const RuntimeSettings& fresh) {
     device.stuck = cudaSuccess;
     device.queues.clear();
     device.peers.clear();
+    device.limits.clear();
+    device.pool = {};
     device.random.seed(settings.seed * 16 + i);
     auto queue = MakeQueue(device.index, cudaStreamDefault, 0);
     queue->default_stream = true;
@@ -238,6 +242,13 @@ void DeviceFault(cudaError_t error, const std::string& text) {
   if (runtime.settings.abort_on_error) std::abort();
   auto& device = runtime.device(rt::CurrentDevice());
   if (device.stuck == cudaSuccess) device.stuck = error;
+}
+
+void Found(const std::string& text) {
+  Report("device " + std::to_string(rt::CurrentDevice()) + ": " + text);
+  Runtime& runtime = TheRuntime();
+  std::lock_guard<std::mutex> lock(runtime.mutex);
+  if (runtime.settings.abort_on_error) std::abort();
 }
 
 std::string CheckAccess(const void* p, size_t bytes) {

@@ -60,6 +60,13 @@ struct Queue {
   std::vector<int> tips;  // the captured nodes that the next one follows
 };
 
+// The one memory pool of a device. It keeps nothing: what is freed counts as free at once.
+struct Pool {
+  uint64_t release_threshold = 0;
+  std::map<cudaMemPoolAttr, int> reuse;  // the switches that were set; 1 unless set
+  uint64_t used_high = 0;
+};
+
 struct Device {
   int index = 0;
   cudaError_t stuck = cudaSuccess;             // every call fails with it
@@ -68,7 +75,9 @@ struct Device {
   bool thread_runs = false;
   bool hurry = false;  // somebody waits or asked: no more waiting for more work
   std::chrono::steady_clock::time_point first_came, last_came;
-  std::set<int> peers;  // that may be accessed
+  std::set<int> peers;                 // that may be accessed
+  std::map<cudaLimit, size_t> limits;  // that were set
+  Pool pool;
 };
 
 class Runtime {
