@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -265,6 +266,9 @@ class Backend {
   // Short versioned name of the arithmetic. Workers with different ids are never paired and share no prefix blocks.
   virtual std::string_view numerics_id() const = 0;
   virtual KvDType kv_dtype() const = 0;
+
+  // Bytes of the device's memory that are free now, for a backend whose memory is not the host's.
+  virtual std::optional<int64_t> FreeMemory() const { return std::nullopt; }
 
   // A tensor whose rows are read: embeddings, norms, biases, the RoPE table. A backend may read it in place: the bytes
   // must outlive the weight.

@@ -1,3 +1,5 @@
+#include <climits>
+
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/attention_launch.cuh"
 
@@ -12,26 +14,22 @@ extern template cudaError_t LaunchAttention<256>(const AttentionLaunch&, cudaStr
 namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
-constexpr int kSizes[] = {64, 80, 96, 128, 256};
-
-int PaddedHead(int head_dim) {
-  for (int size : kSizes) {
-    if (head_dim <= size) return size;
-  }
-  return 0;
-}
-
 // Of the workspace: the maxima and weights, then, from a multiple of 256 on, the sums.
 size_t ResultBytes(int partials, int heads) { return (size_t(partials) * heads * sizeof(float2) + 255) / 256 * 256; }
 
 bool Aligned(const void* p, size_t to) { return reinterpret_cast<uintptr_t>(p) % to == 0; }
 
+// The sizes that have kernels of their own, and those that others are padded to.
+bool Exact(int head_dim) {
+  return head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128 || head_dim == 256;
+}
+int PaddedHead(int head_dim) { return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256; }
+
 KvWay WayFor(const AttentionArgs& a) {
-  if (a.layout.dtype == KvDType::kInt8) return KvWay::kAnyInt8;
-  const bool aligned = PaddedHead(a.layout.head_dim) == a.layout.head_dim && a.layout.block_size % kPieceKeys == 0 &&
-                       Aligned(a.kv, 16) && Aligned(a.q, 4) && Aligned(a.out, 4) && a.q_stride % 2 == 0 &&
-                       a.out_stride % 2 == 0;
-  return aligned ? KvWay::kAligned : KvWay::kAnyBf16;
+  const bool aligned = a.layout.dtype == KvDType::kBF16 && Exact(a.layout.head_dim) &&
+                       a.layout.block_size % kPieceKeys == 0 && Aligned(a.kv, 16) && Aligned(a.q, 4) &&
+                       Aligned(a.out, 4) && a.q_stride % 2 == 0 && a.out_stride % 2 == 0;
+  return aligned ? KvWay::kAligned : KvWay::kAny;
 }
 
 bool Valid(const AttentionArgs& a) {
@@ -59,6 +57,7 @@ AttentionParams ParamsOf(const AttentionArgs& a) {
   p.max_blocks = a.max_blocks;
   p.block_size = l.block_size;
   p.head_dim = l.head_dim;
+  p.int8 = l.dtype == KvDType::kInt8;
   p.group = a.shape.group;
   p.chunks = (a.shape.group + kSpanItemRows - 1) / kSpanItemRows;
   p.heads = a.kv_heads * a.shape.group;
@@ -69,7 +68,7 @@ AttentionParams ParamsOf(const AttentionArgs& a) {
   p.factor = (a.soft_cap > 0 ? 1 : a.scale) * kLog2E;
   p.scale_cap = a.soft_cap > 0 ? a.scale / a.soft_cap : 0;
   p.cap = a.soft_cap;
-  p.window = a.shape.window;
+  p.window = a.shape.window > 0 ? a.shape.window : INT_MAX;
   p.sinks = a.sinks;
   return p;
 }
@@ -83,7 +82,7 @@ size_t AttentionWorkspace(int partials, int heads, int head_dim) {
 cudaError_t Attention(const AttentionArgs& a, cudaStream_t stream) {
   if (!Valid(a)) return cudaErrorInvalidValue;
   const AttentionLaunch launch{ParamsOf(a), a.capacity, a.kv_heads, WayFor(a)};
-  switch (PaddedHead(a.layout.head_dim)) {
+  switch (launch.way == KvWay::kAligned ? a.layout.head_dim : PaddedHead(a.layout.head_dim)) {
     case 64:
       return LaunchAttention<64>(launch, stream);
     case 80:

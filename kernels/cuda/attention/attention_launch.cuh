@@ -17,7 +17,7 @@ struct AttentionLaunch {
   KvWay way;
 };
 
-// head_dim <= kDim.
+// kAligned: head_dim = kDim. kAny: head_dim <= kDim, which is 64, 128 or 256.
 template <int kDim>
 cudaError_t LaunchAttention(const AttentionLaunch& launch, cudaStream_t stream);
 
@@ -64,14 +64,8 @@ cudaError_t LaunchWay(const AttentionLaunch& l, cudaStream_t stream) {
 
 template <int kDim>
 cudaError_t LaunchAttention(const AttentionLaunch& launch, cudaStream_t stream) {
-  switch (launch.way) {
-    case KvWay::kAligned:
-      return internal::LaunchWay<kDim, KvWay::kAligned>(launch, stream);
-    case KvWay::kAnyBf16:
-      return internal::LaunchWay<kDim, KvWay::kAnyBf16>(launch, stream);
-    case KvWay::kAnyInt8:
-      return internal::LaunchWay<kDim, KvWay::kAnyInt8>(launch, stream);
-  }
+  if (launch.way == KvWay::kAligned) return internal::LaunchWay<kDim, KvWay::kAligned>(launch, stream);
+  if constexpr (kDim % 64 == 0) return internal::LaunchWay<kDim, KvWay::kAny>(launch, stream);
   return cudaErrorInvalidValue;
 }
 

@@ -19,6 +19,7 @@ struct AttentionParams {
   int64_t scales_offset;                           // int8: from the start of a head slice
   const int32_t* block_table;
   int max_blocks, block_size, head_dim;
+  bool int8;
 
   int group;   // query heads of a KV head
   int chunks;  // pieces of at most kSpanItemRows heads that a group is cut into
@@ -31,7 +32,7 @@ struct AttentionParams {
   float factor;     // from scores, capped if there is a cap, to units of log 2
   float scale_cap;  // scale / cap, where there is a cap
   float cap;        // 0: none
-  int window;       // 0: none
+  int window;       // INT_MAX: none
   const float* sinks;
 };
 
@@ -45,8 +46,6 @@ struct HeadChunk {
 };
 
 // The first key that a row at `position` sees.
-__device__ inline int FirstKey(int position, int window) {
-  return window == 0 ? 0 : max(0, position - window + 1);
-}
+__device__ inline int FirstKey(int position, int window) { return max(0, position - (window - 1)); }
 
 }  // namespace sluice::kernels::cuda

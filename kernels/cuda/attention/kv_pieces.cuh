@@ -1,9 +1,9 @@
 // Sixteen keys or values of a KV head on their way from the paged pool to a warp's shared memory.
 //
 // Two ways: kAligned, asynchronous copies of 16 bytes (bf16, blocks of a multiple of 16 tokens, head_dim = kDim); and
-// kAny, plain loads of elements, for any block size and head_dim and for int8, padded to kDim with zeros. Either way
-// the piece is there after the warp's AwaitAsyncCopies and a barrier. Keys outside a range become zeros, as what lies
-// there may be no number, which no weight of zero would hide; neither they nor their blocks are read.
+// kAny, plain loads of elements, where a head is padded to kDim with zeros. Either way the piece is there after the
+// warp's AwaitAsyncCopies and a barrier. Keys outside a range become zeros, as what lies there may be no number, which
+// no weight of zero would hide; neither they nor their blocks are read.
 #pragma once
 
 #include "kernels/cuda/async_copy.cuh"
@@ -12,7 +12,7 @@
 
 namespace sluice::kernels::cuda {
 
-enum class KvWay { kAligned, kAnyBf16, kAnyInt8 };
+enum class KvWay { kAligned, kAny };
 
 // One KV head of one sequence; keys first .. last count.
 struct KvHead {
@@ -20,22 +20,24 @@ struct KvHead {
   const int32_t* blocks;
   int first, last;
 
+  KvHead() = default;
   __device__ KvHead(const AttentionParams& p, int seq, int kv_head, int first, int last)
       : base(p.kv + kv_head * p.head_bytes), blocks(p.block_table + size_t(seq) * p.max_blocks), first(first),
         last(last) {}
 };
 
-// Lane i holds the block of piece i of a span, so that a piece's copies don't wait for the table.
+// Lane i holds where piece i of a span lies, so that a piece's copies don't wait for the table.
 template <KvWay kWay>
 struct SpanBlocks {
-  int32_t id = 0;
+  uint32_t at = 0;  // from the start of the layer, in units of 16 bytes
 
   __device__ void Load(const AttentionParams& p, const KvHead& head, int span, int lane) {
     if constexpr (kWay == KvWay::kAligned) {
       const int key = span * kAttentionSpan + lane * kPieceKeys;
-      id = lane < kAttentionSpan / kPieceKeys && key <= head.last && key + kPieceKeys > head.first
-               ? head.blocks[key / p.block_size]
-               : 0;
+      if (lane < kAttentionSpan / kPieceKeys && key <= head.last && key + kPieceKeys > head.first) {
+        const int block = key / p.block_size;
+        at = uint32_t((head.blocks[block] * p.block_bytes + (key - block * p.block_size) * p.head_dim * 2) / 16);
+      }
     }
   }
 };
@@ -44,15 +46,13 @@ __device__ inline __nv_bfloat16 Dequantise(int8_t value, float scale) {
   return __float2bfloat16_rn(__fmul_rn(float(value), scale));
 }
 
-template <KvWay kWay>
 __device__ inline __nv_bfloat16 LoadElement(const AttentionParams& p, const unsigned char* slice, int slot, int dim) {
   const size_t at = size_t(slot) * p.head_dim + dim;
-  if constexpr (kWay == KvWay::kAnyInt8) {
+  if (p.int8) {
     const float scale = reinterpret_cast<const float*>(slice + p.scales_offset)[slot];
     return Dequantise(reinterpret_cast<const int8_t*>(slice)[at], scale);
-  } else {
-    return reinterpret_cast<const __nv_bfloat16*>(slice)[at];
   }
+  return reinterpret_cast<const __nv_bfloat16*>(slice)[at];
 }
 
 // By all lanes of a warp. `key`: the first of the piece, a multiple of 16.
@@ -62,20 +62,29 @@ __device__ inline void LoadPiece(Piece<kDim>& piece, const AttentionParams& p, c
   const unsigned char* plane = head.base + (values ? p.plane_bytes : 0);
   if constexpr (kWay == KvWay::kAligned) {
     constexpr int kChunks = kDim / 8;  // of 16 bytes, in a row
-    const int64_t block = __shfl_sync(kAllLanes, span.id, key % kAttentionSpan / kPieceKeys);
-    const unsigned char* from = plane + block * p.block_bytes + key % p.block_size * (kDim * 2);
+    // As many lanes side by side as make all addresses a lane's and a constant.
+    constexpr int kLanes = kChunks % 32 == 0 ? 32 : kChunks & -kChunks, kRows = 32 / kLanes;
+    const uint32_t at = __shfl_sync(kAllLanes, span.at, key % kAttentionSpan / kPieceKeys);
+    const int lane_row = lane / kLanes, lane_chunk = lane % kLanes;
+    const unsigned char* from = plane + size_t(at) * 16 + (lane_row * kChunks + lane_chunk) * 16;
+    const int first = head.first - key - lane_row, last = head.last - key - lane_row;
+    const bool whole = first <= 0 && last >= kPieceKeys;
 #pragma unroll
-    for (int i = lane; i < kPieceKeys * kChunks; i += 32) {
-      const int row = i / kChunks;
-      CopyAsync16(&piece.rows[row][i % kChunks * 8], from + i * 16, key + row >= head.first && key + row <= head.last);
+    for (int row = 0; row < kPieceKeys; row += kRows) {
+      const bool valid = whole || (row >= first && row <= last);
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; chunk += kLanes) {
+        CopyAsync16(&piece.rows[row + lane_row][(chunk + lane_chunk) * 8], from + (row * kChunks + chunk) * 16, valid);
+      }
     }
   } else {
+#pragma unroll 1
     for (int i = lane; i < kPieceKeys * kDim; i += 32) {
       const int row = i / kDim, dim = i % kDim, here = key + row;
       __nv_bfloat16 value = __float2bfloat16_rn(0);
       if (dim < p.head_dim && here >= head.first && here <= head.last) {
         const int block = here / p.block_size;
-        value = LoadElement<kWay>(p, plane + head.blocks[block] * p.block_bytes, here - block * p.block_size, dim);
+        value = LoadElement(p, plane + head.blocks[block] * p.block_bytes, here - block * p.block_size, dim);
       }
       piece.rows[row][dim] = value;
     }

@@ -46,16 +46,16 @@ __device__ inline float SoftCap(float score, float scale_cap, float cap) {
   return __fmaf_rn(__fmul_rn(-2.0f, cap), Reciprocal(__fadd_rn(e, 1.0f)), cap);
 }
 
-// The keys that the two rows of a lane see: first to last.
+// The last keys that the two rows of a lane see; the first is given by the window.
 struct RowKeys {
-  int first[2], last[2];
+  int last[2];
 };
 
 // What 16 rows know of a span so far, as D fragments (mma.cuh): a lane holds the rows lane / 4 and lane / 4 + 8.
 template <int kDim>
 struct SpanSum {
   float sums[kDim / 8][4];
-  float weight[4];   // [0], [2]; the others are the same
+  float weight[2];
   float maximum[2];  // of the scores, before `factor`
 
   __device__ void Clear() {
@@ -64,8 +64,7 @@ struct SpanSum {
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[d][i] = 0;
     }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) weight[i] = 0;
+    weight[0] = weight[1] = 0;
     maximum[0] = maximum[1] = -INFINITY;
   }
 };
@@ -104,11 +103,12 @@ __device__ inline void Weigh(uint32_t (&weights)[kTilePieces][4], float (&scores
   }
   if (masked) {
 #pragma unroll
-    for (int n = 0; n < 2 * kTilePieces; ++n) {
+    for (int i = 0; i < 4; ++i) {
+      // Keys first < 8 n <= last of the tile's, from the lane's own on.
+      const int last = keys.last[i / 2] - tile - lane % 4 * 2 - i % 2, first = last - p.window;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int key = tile + n * 8 + lane % 4 * 2 + i % 2;
-        if (key < keys.first[i / 2] || key > keys.last[i / 2]) scores[n][i] = -INFINITY;
+      for (int n = 0; n < 2 * kTilePieces; ++n) {
+        if (n * 8 > last || n * 8 <= first) scores[n][i] = -INFINITY;
       }
     }
   }
@@ -137,8 +137,7 @@ __device__ inline void Weigh(uint32_t (&weights)[kTilePieces][4], float (&scores
       sum.sums[d][2 * r] = __fmul_rn(sum.sums[d][2 * r], shrink);
       sum.sums[d][2 * r + 1] = __fmul_rn(sum.sums[d][2 * r + 1], shrink);
     }
-    sum.weight[2 * r] = __fmul_rn(sum.weight[2 * r], shrink);
-    sum.weight[2 * r + 1] = __fmul_rn(sum.weight[2 * r + 1], shrink);
+    sum.weight[r] = __fmul_rn(sum.weight[r], shrink);
   }
 }
 
@@ -148,10 +147,15 @@ __device__ inline void AddValues(SpanSum<kDim>& sum, const uint32_t (&weights)[4
   MultiplyAdd(sum.sums[2 * d + 1], weights, {v[2], v[3]});
 }
 
+// Columns of ones: each of them gives the sums of the weights.
 template <int kDim>
-__device__ inline void AddWeights(SpanSum<kDim>& sum, const uint32_t (&weights)[4]) {
+__device__ inline void AddWeights(SpanSum<kDim>& sum, const uint32_t (&weights)[kTilePieces][4]) {
   constexpr uint32_t kOnes = 0x3f803f80;
-  MultiplyAdd(sum.weight, weights, {kOnes, kOnes});
+  float sums[4] = {sum.weight[0], sum.weight[0], sum.weight[1], sum.weight[1]};
+#pragma unroll
+  for (int j = 0; j < kTilePieces; ++j) MultiplyAdd(sums, weights[j], {kOnes, kOnes});
+  sum.weight[0] = sums[0];
+  sum.weight[1] = sums[2];
 }
 
 // How a row's total goes on with the next span: total' = total * keep + span * take.

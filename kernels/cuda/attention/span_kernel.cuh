@@ -12,7 +12,7 @@ inline constexpr int kSpanWarps = 4;
 
 template <int kDim>
 struct SpanShared {
-  static constexpr int kRing = kDim > 64 ? 4 : 6;
+  static constexpr int kRing = kDim > 128 ? 3 : kDim > 64 ? 4 : 6;
   static constexpr bool kQueries = kDim > 128;  // there instead of in registers
   struct Warp {
     Piece<kDim> ring[kRing];
@@ -86,7 +86,7 @@ struct ItemRows {
   bool used[2];
   RowKeys keys;
 
-  __device__ ItemRows(int first_row, int item_tokens, int position, const HeadChunk& chunk, int window, int lane) {
+  __device__ ItemRows(int first_row, int item_tokens, int position, const HeadChunk& chunk, int lane) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = first_row + lane / 4 + 8 * r, token = row / chunk.count;
@@ -94,26 +94,27 @@ struct ItemRows {
       tokens[r] = used[r] ? token : item_tokens - 1;  // whose keys hinder nobody
       heads[r] = chunk.first + row % chunk.count;
       keys.last[r] = position + tokens[r];
-      keys.first[r] = FirstKey(keys.last[r], window);
     }
   }
 };
+
+__device__ inline bool SeesSpan(int position, int span, int window) {
+  return FirstKey(position, window) < (span + 1) * kAttentionSpan && position >= span * kAttentionSpan;
+}
 
 template <int kDim, KvWay kWay>
 __device__ void StoreSpan(const AttentionParams& p, const SpanItem& item, const ItemRows& rows,
                           const SpanSum<kDim>& sum, int lane) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int begin = item.span * kAttentionSpan;
-    const bool sees = rows.keys.first[r] < begin + kAttentionSpan && rows.keys.last[r] >= begin;
-    if (!rows.used[r] || !sees) continue;
+    if (!rows.used[r] || !SeesSpan(rows.keys.last[r], item.span, p.window)) continue;
     const size_t at = size_t(item.partial + rows.tokens[r] * item.stride) * p.heads + rows.heads[r];
     float* to = p.sums + at * kDim + lane % 4 * 2;
 #pragma unroll
     for (int d = 0; d < kDim / 8; ++d) {
       *reinterpret_cast<float2*>(to + d * 8) = {sum.sums[d][2 * r], sum.sums[d][2 * r + 1]};
     }
-    if (lane % 4 == 0) p.results[at] = {__fmul_rn(sum.maximum[r], p.factor), sum.weight[2 * r]};
+    if (lane % 4 == 0) p.results[at] = {__fmul_rn(sum.maximum[r], p.factor), sum.weight[r]};
   }
 }
 
@@ -121,7 +122,7 @@ template <int kDim, KvWay kWay>
 __device__ void ComputeSpan(const AttentionParams& p, typename SpanShared<kDim>::Warp& shared, const SpanItem& item,
                             const HeadChunk& chunk, int lane) {
   constexpr bool kSharedQueries = SpanShared<kDim>::kQueries;
-  const ItemRows rows(0, item.tokens, item.position, chunk, p.window, lane);
+  const ItemRows rows(0, item.tokens, item.position, chunk, lane);
   const int last_position = item.position + item.tokens - 1;
   const int begin = max(item.span * kAttentionSpan, FirstKey(item.position, p.window)) / kPieceKeys;
   const int end = min((item.span + 1) * kAttentionSpan, last_position + 1);
@@ -165,6 +166,7 @@ __device__ void ComputeSpan(const AttentionParams& p, typename SpanShared<kDim>:
     const int first_key = tile * kPieceKeys;
     const bool masked = first_key < FirstKey(last_position, p.window) || first_key + kTileKeys - 1 > item.position;
     Weigh<kDim>(weights, scores, sum, rows.keys, first_key, masked, p, lane);
+    AddWeights<kDim>(sum, weights);
 #pragma unroll
     for (int j = 0; j < kTilePieces; ++j) {
       if (tile + j < begin || tile + j >= end_piece) continue;
@@ -175,7 +177,6 @@ __device__ void ComputeSpan(const AttentionParams& p, typename SpanShared<kDim>:
         LoadValues<kDim>(v, piece, d, lane);
         AddValues<kDim>(sum, weights[j], v, d);
       }
-      AddWeights<kDim>(sum, weights[j]);
     }
   }
   StoreSpan<kDim, kWay>(p, item, rows, sum, lane);

@@ -17,7 +17,7 @@ std::vector<Subject> Subjects() {
   return {{.name = "cuda_bf16",
            .numerics_id = "cuda-bf16.1",
            .variants = {{"one", [] { return cuda::NewCudaBackend({}); }}},
-           .rms_error = 0.02,
+           .rms_error = 0.05,  // of tiny random models, whose outputs are mostly rounding
            .read = Copy,
            .write = Copy}};
 }

@@ -57,6 +57,11 @@ class CudaBackend final : public Backend {
   std::string_view packing_id() const override { return "cuda-bf16.1"; }
   KvDType kv_dtype() const override { return KvDType::kBF16; }
   size_t PackedBytes(const HostTensor&) const override { return 0; }
+  std::optional<int64_t> FreeMemory() const override {
+    size_t free = 0, total = 0;
+    if (!device_->MakeCurrent().ok() || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
+    return int64_t(free);
+  }
 
   // Norms, biases and the RoPE table stay f32; what a file keeps in less does not need more.
   absl::StatusOr<std::unique_ptr<Weight>> PackTable(const HostTensor& tensor) const override {

@@ -210,7 +210,7 @@ void CudaContext::Attention(const AttentionParams& p) {
                         .max_blocks = step_.max_blocks(),
                         .plan = step_.plan(),
                         .shape = shape_,
-                        .capacity = step_.capacity(),
+                        .capacity = step_.items(),
                         .workspace = attention_space_.get(),
                         .scale = p.scale},
                        device_.stream()),

@@ -1,6 +1,7 @@
 #include "kernels/cuda/backend/step_buffers.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "glog/logging.h"
 
@@ -59,6 +60,12 @@ void StepBuffers::Fill(const StepBatch& batch, int block_size) {
   std::copy(batch.block_table.begin(), batch.block_table.end(), words + table_at_);
   used_plan_ =
       BuildAttentionPlan(batch.row_begin, batch.context_len, shape_, capacity_, {words + plan_at_, capacity_.words()});
+}
+
+AttentionCapacity StepBuffers::items() const {
+  AttentionPlanHeader header;
+  std::memcpy(&header, static_cast<const int32_t*>(host_.get()) + plan_at_, sizeof(header));
+  return {.spans = header.spans, .merges = header.merges, .prefills = header.prefills, .partials = capacity_.partials};
 }
 
 cudaError_t StepBuffers::Copy(cudaStream_t stream) {

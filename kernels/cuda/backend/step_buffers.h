@@ -36,6 +36,8 @@ class StepBuffers {
   const int32_t* block_table() const { return At(table_at_); }          // [seqs][max_blocks]
   int max_blocks() const { return max_blocks_; }
   const AttentionCapacity& capacity() const { return capacity_; }
+  // The work items of the batch.
+  AttentionCapacity items() const;
 
  private:
   const int32_t* At(size_t word) const { return static_cast<const int32_t*>(device_.get()) + word; }
