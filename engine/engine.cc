@@ -1,10 +1,9 @@
 #include "engine/engine.h"
 
-#include <limits>
-
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -142,6 +141,10 @@ const std::vector<SequenceProgress>& Engine::progress() const {
 
 void* Engine::kv_layer_data(int layer) {
   return impl_->kv->layer_data(layer);
+}
+
+kernels::DeviceKv* Engine::kv_device() {
+  return impl_->kv->device();
 }
 
 int Engine::steps_under_way() const {

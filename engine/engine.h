@@ -129,6 +129,7 @@ class Engine {
   // that nothing computes (of awaiting and parked requests, finished blocks of running ones) may be used by other
   // threads.
   void* kv_layer_data(int layer);
+  kernels::DeviceKv* kv_device();  // null: the pool is in host memory
 
  private:
   struct Impl;

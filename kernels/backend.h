@@ -60,6 +60,27 @@ class Activation {
   int cols_;
 };
 
+// Part of a pool, as it moves between pools: [layer][block][K|V][kv head] runs of layout().head_bytes(), in this order.
+struct KvSlice {
+  int layer_begin = 0, layer_end = 0;
+  int head_begin = 0, head_end = 0;  // of the pool
+  std::span<const int32_t> blocks;   // ids in the pool
+};
+inline size_t SliceBytes(const KvSlice& s, const KvLayout& layout) {
+  return size_t(s.layer_end - s.layer_begin) * s.blocks.size() * 2 * size_t(s.head_end - s.head_begin) *
+         layout.head_bytes();
+}
+
+// A pool in the memory of a device, for who moves KV: between it and host memory, with the checksum of kv_checksum.h on
+// the way. May be called on any thread, beside steps: what a slice names is the caller's to read or write. Returns when
+// the bytes are there.
+class DeviceKv {
+ public:
+  virtual ~DeviceKv() = default;
+  virtual absl::StatusOr<uint64_t> Gather(const KvSlice& slice, std::span<std::byte> out) = 0;
+  virtual absl::StatusOr<uint64_t> Scatter(const KvSlice& slice, std::span<const std::byte> in) = 0;
+};
+
 // The KV blocks of one layer group. Layout: kv_layout.h.
 class KvPool {
  public:
@@ -72,6 +93,9 @@ class KvPool {
 
   // Copies all layers of one block; ordered before every later step (copy on write).
   virtual void CopyBlock(int from, int to) = 0;
+
+  // null: the pool is in host memory, and layer_data is all it takes to move it.
+  virtual DeviceKv* device() { return nullptr; }
 
  protected:
   KvPool(const KvLayout& layout, int num_blocks) : layout_(layout), num_blocks_(num_blocks) {}
@@ -95,8 +119,8 @@ struct StepBatch {
   int seqs() const { return int(context_len.size()); }
 };
 
-// What rows of an activation hold: the residual stream, which is f32 in every backend, or what flows between products, in
-// the backend's own type.
+// What rows of an activation hold: the residual stream, which is f32 in every backend, or what flows between products,
+// in the backend's own type.
 enum class ActivationUse : uint8_t { kResidual, kProducts };
 
 enum class RopeStyle : uint8_t {
@@ -241,6 +265,10 @@ class Context {
   virtual void Head(const HeadParams& p) = 0;
   virtual void Gather(const GatherParams& p) = 0;
   virtual void GatherLogits(const GatherLogitsParams& p) = 0;
+
+  // Waits for what was issued so far: then the KV of these layers may leave. Nothing to do where phases run when they
+  // are issued; an error is Finish's.
+  virtual void AwaitIssued() = 0;
 
   // Waits for the step. An error here is the step's, and the context is unusable if it is not OK.
   virtual absl::Status Finish() = 0;

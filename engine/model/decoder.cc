@@ -203,7 +203,10 @@ absl::Status Decoder::Forward(const kernels::StepBatch& batch, kernels::KvPool& 
     std::visit([&](const auto& l) { l.Issue(context, rows, kv); }, layer);
     // It has exchanged columns after it wrote its KV, so other ranks have written theirs too.
     const AttentionLayer* attention = std::get_if<AttentionLayer>(&layer);
-    if (after_layer && attention != nullptr) after_layer(attention->kv_layer + 1);
+    if (after_layer && attention != nullptr) {
+      context.AwaitIssued();
+      after_layer(attention->kv_layer + 1);
+    }
   }
   if (!batch.logit_rows.empty()) {
     context.Head({.x = rows.x.get(),

@@ -30,6 +30,7 @@ class CpuContext final : public Context {
   void Head(const HeadParams& p) override;
   void Gather(const GatherParams& p) override;
   void GatherLogits(const GatherLogitsParams& p) override;
+  void AwaitIssued() override {}
   absl::Status Finish() override { return gathering_.Finish(); }
 
   bool BeginCapture(int) override { return false; }

@@ -26,7 +26,7 @@ if(SLUICE_SANITIZE MATCHES "address")
   # kernel takes seconds to compile instead of tens of minutes.
   list(APPEND HOST_CUDA_KERNEL_OPTIONS "SHELL:--param asan-stack=0" -fno-sanitize-address-use-after-scope)
 endif()
-set(HOST_CUDA_NVCC_OPTIONS -std=c++20 -O2 -lineinfo -I${PROJECT_SOURCE_DIR} -Xcompiler -fPIC -Xcompiler -fvisibility=hidden)
+set(HOST_CUDA_NVCC_OPTIONS -std=c++20 -O2 -lineinfo --expt-relaxed-constexpr -I${PROJECT_SOURCE_DIR} -Xcompiler -fPIC -Xcompiler -fvisibility=hidden)
 # Where libhost_cudart.so is, and the fakes that are found by their real names.
 set(HOST_CUDA_LIBRARIES ${CMAKE_BINARY_DIR}/host_cuda_lib)
 # What objects for GPUs have code for.

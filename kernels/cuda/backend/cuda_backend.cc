@@ -9,6 +9,7 @@
 #include "kernels/cuda/backend/cuda_context.h"
 #include "kernels/cuda/backend/device.h"
 #include "kernels/cuda/backend/errors.h"
+#include "kernels/cuda/backend/kv_pool.h"
 #include "kernels/cuda/backend/storage.h"
 #include "kernels/dequant.h"
 
@@ -79,9 +80,7 @@ class CudaBackend final : public Backend {
       return absl::InvalidArgumentError(absl::StrCat("KV in ", std::string(Name(layout.dtype)), ": a GPU has bf16"));
     }
     if (absl::Status status = device_->MakeCurrent(); !status.ok()) return status;
-    auto made = NewDeviceMemory(layout.block_bytes_all_layers() * size_t(num_blocks), "KV blocks");
-    if (!made.ok()) return made.status();
-    return std::make_unique<CudaKvPool>(layout, num_blocks, *std::move(made), device_->stream());
+    return CudaKvPool::Create(layout, num_blocks, *device_);
   }
   absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const override {
     return CudaContext::Create(limits, *device_);

@@ -275,6 +275,10 @@ void CudaContext::Head(const HeadParams& p) {
 void CudaContext::Gather(const GatherParams&) {}
 void CudaContext::GatherLogits(const GatherLogitsParams&) {}
 
+void CudaContext::AwaitIssued() {
+  Note(cudaStreamSynchronize(device_.stream()), "the step");
+}
+
 absl::Status CudaContext::Finish() {
   Note(cudaStreamSynchronize(device_.stream()), "the step");
   const Wanted wanted = std::exchange(wanted_, {});

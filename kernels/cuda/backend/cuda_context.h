@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/backend/device.h"
+#include "kernels/cuda/backend/kv_pool.h"
 #include "kernels/cuda/backend/memory.h"
 #include "kernels/cuda/backend/step_buffers.h"
 #include "kernels/cuda/backend/storage.h"
@@ -31,6 +32,7 @@ class CudaContext final : public Context {
   void Head(const HeadParams& p) override;
   void Gather(const GatherParams& p) override;
   void GatherLogits(const GatherLogitsParams& p) override;
+  void AwaitIssued() override;
   absl::Status Finish() override;
 
   bool BeginCapture(int) override { return false; }

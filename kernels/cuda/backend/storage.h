@@ -1,4 +1,4 @@
-// What the CUDA backend keeps in device memory: weights, rows of activations, pools of KV blocks.
+// What the CUDA backend keeps in device memory: weights and rows of activations. KV: kv_pool.h.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -44,25 +44,6 @@ class CudaActivation final : public Activation {
 
  private:
   DeviceMemory memory_;
-};
-
-// Layers lie one after the other.
-class CudaKvPool final : public KvPool {
- public:
-  // Copies are ordered on `stream`, which outlives the pool.
-  CudaKvPool(const KvLayout& layout, int num_blocks, DeviceMemory memory, cudaStream_t stream)
-      : KvPool(layout, num_blocks), memory_(std::move(memory)), stream_(stream) {}
-
-  void* layer_data(int layer) override { return At(layer); }
-  const void* layer(int layer) const { return At(layer); }
-  void CopyBlock(int from, int to) override;
-
- private:
-  size_t layer_bytes() const { return size_t(num_blocks()) * layout().block_bytes(); }
-  std::byte* At(int layer) const { return static_cast<std::byte*>(memory_.get()) + size_t(layer) * layer_bytes(); }
-
-  DeviceMemory memory_;
-  cudaStream_t stream_;
 };
 
 }  // namespace sluice::kernels::cuda
