@@ -16,7 +16,7 @@ from sluice_client import Background
 PLUGIN = BUILD / "backend_cuda_host.so"
 CUDA = ["--backend", "cuda", "--cuda-plugin", str(PLUGIN)]
 GREEDY = {"max_tokens": 12, "temperature": 0, "logprobs": 2, "ignore_eos": True}
-NEAR = 0.06  # in log-probabilities: what rounding to bf16 does to this random model
+NEAR = 0.1  # in log-probabilities: what rounding to bf16 does to this random model
 # Inside a block, at its border, behind it, and more than a span of keys (256).
 PROMPTS = [[5 + i * 7 % 200 for i in range(length)] for length in (3, 16, 33, 270)]
 
@@ -101,6 +101,10 @@ class CudaTest(unittest.TestCase):
         with cluster(workers=0, prefill=2, decode=2, flags=["--kv-blocks", "200", "--kv-channel", "tcp"]) as split:
             self.check_all(split.client, "2 + 2")
             split.check_alive()
+
+    def test_without_graphs(self):
+        with cluster(workers=1, flags=["--kv-blocks", "200", "--no-cuda-graphs"]) as one:
+            self.check_all(one.client, "launch by launch")
 
     def test_preempted(self):
         # Four contexts of up to 282 tokens want 43 blocks.

@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenCuda(const WorkerOptions& 
   auto plugin =
       kernels::LoadCudaPlugin(options.cuda_plugin.empty() ? kernels::DefaultCudaPluginPath() : options.cuda_plugin);
   if (!plugin.ok()) return plugin.status();
-  return (*plugin)->new_backend({.device = options.device});
+  return (*plugin)->new_backend({.device = options.device, .graphs = options.cuda_graphs});
 }
 
 // What asks for something that only a CPU does gets a CPU.

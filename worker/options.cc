@@ -70,6 +70,8 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
                  "--kv-blocks is given")
       ->check(CLI::Range(0.01, 1.0))
       ->type_name("SHARE");
+  app.add_flag("--cuda-graphs,!--no-cuda-graphs", o.cuda_graphs,
+               "Record the launches of decode steps on a GPU once and replay them (the default), or launch each anew");
   app.add_option("--cuda-plugin", o.cuda_plugin, "The CUDA backend; default: backend_cuda.so beside this program")
       ->type_name("FILE");
   app.add_option("--compute", o.compute,

@@ -21,6 +21,7 @@ struct WorkerOptions {
   std::string backend = "auto";  // cpu, cuda, or cuda where there is a GPU
   std::string cuda_plugin;       // file; empty: beside the program
   int device = 0;                // GPU
+  bool cuda_graphs = true;
   double gpu_memory = 0.9;       // share of a GPU's free memory for KV, unless kv_bytes or kv_blocks say how much
   bool kv_sized = false;         // kv_bytes was given
   std::string compute = "auto";

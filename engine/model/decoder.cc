@@ -101,6 +101,9 @@ struct Decoder::Impl {
 
   absl::Status Build(int max_context);
   absl::Status Allocate(const kernels::Backend& backend, const DecoderLimits& limits);
+  // The phases of a step.
+  void Issue(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits, float* maxima,
+             const std::function<void(int layers)>& after_layer);
 
   ModelConfig config;
   kernels::KvDType kv_dtype;
@@ -193,33 +196,39 @@ int Decoder::vocab() const {
   return impl_->config.vocab;
 }
 
-absl::Status Decoder::Forward(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits, float* maxima,
-                              const std::function<void(int layers)>& after_layer) {
-  kernels::Context& context = *impl_->context;
-  StepRows& rows = impl_->rows;
-  context.BeginStep(batch, kv.layout());
-  context.Embed({.table = impl_->embedding, .scale = impl_->config.embed_scale, .x = rows.x.get()});
-  for (const Layer& layer : impl_->layers) {
-    std::visit([&](const auto& l) { l.Issue(context, rows, kv); }, layer);
+void Decoder::Impl::Issue(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits, float* maxima,
+                          const std::function<void(int layers)>& after_layer) {
+  context->Embed({.table = embedding, .scale = config.embed_scale, .x = rows.x.get()});
+  for (const Layer& layer : layers) {
+    std::visit([&](const auto& l) { l.Issue(*context, rows, kv); }, layer);
     // It has exchanged columns after it wrote its KV, so other ranks have written theirs too.
     const AttentionLayer* attention = std::get_if<AttentionLayer>(&layer);
     if (after_layer && attention != nullptr) {
-      context.AwaitIssued();
+      context->AwaitIssued();
       after_layer(attention->kv_layer + 1);
     }
   }
-  if (!batch.logit_rows.empty()) {
-    context.Head({.x = rows.x.get(),
-                  .norm = impl_->output_norm,
-                  .eps = impl_->config.rms_eps,
-                  .head = impl_->head,
-                  .first = impl_->split.vocab(impl_->rank.rank).begin,
-                  .vocab = impl_->config.vocab,
-                  .logits = logits,
-                  .maxima = maxima});
-    context.GatherLogits(
-        {.logits = logits, .maxima = maxima, .vocab = impl_->config.vocab, .borders = impl_->split.vocab_borders()});
-  }
+  if (batch.logit_rows.empty()) return;
+  context->Head({.x = rows.x.get(),
+                 .norm = output_norm,
+                 .eps = config.rms_eps,
+                 .head = head,
+                 .first = split.vocab(rank.rank).begin,
+                 .vocab = config.vocab,
+                 .logits = logits,
+                 .maxima = maxima});
+  context->GatherLogits({.logits = logits, .maxima = maxima, .vocab = config.vocab, .borders = split.vocab_borders()});
+}
+
+absl::Status Decoder::Forward(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits, float* maxima,
+                              const std::function<void(int layers)>& after_layer) {
+  kernels::Context& context = *impl_->context;
+  context.BeginStep(batch, kv.layout());
+  const bool alike = !after_layer;  // who waits for layers cannot wait for all at once
+  if (alike && context.Replay(logits, maxima)) return context.Finish();
+  const bool capturing = alike && context.BeginCapture();
+  impl_->Issue(batch, kv, logits, maxima, after_layer);
+  if (capturing) context.EndCapture();
   return context.Finish();
 }
 

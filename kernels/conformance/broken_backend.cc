@@ -102,9 +102,9 @@ class BrokenContext final : public Context {
     for (size_t i = 0; i < logit_rows_.size(); ++i) BreakLogits(logits_ + int64_t(i) * vocab_, logit_rows_[i]);
     return done;
   }
-  bool BeginCapture(int padded_rows) override { return good_->BeginCapture(padded_rows); }
+  bool Replay(float* logits, float* maxima) override { return good_->Replay(logits, maxima); }
+  bool BeginCapture() override { return good_->BeginCapture(); }
   void EndCapture() override { good_->EndCapture(); }
-  bool Replay(int padded_rows) override { return good_->Replay(padded_rows); }
 
  private:
   void BreakLogits(float* logits, int row) {

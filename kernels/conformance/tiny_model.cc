@@ -246,6 +246,17 @@ void TinyModel::RunLayers() {
   }
 }
 
+void TinyModel::IssuePhases(float* logits, float* maxima) {
+  context_->Embed({.table = embedding_.get(), .scale = 1.5f, .x = x_.get()});
+  RunLayers();
+  context_->Head({.x = x_.get(),
+                  .norm = final_norm_.get(),
+                  .eps = w_.eps,
+                  .head = head_.get(),
+                  .logits = logits,
+                  .maxima = maxima});
+}
+
 void TinyModel::Step(const std::vector<Piece>& pieces) {
   std::vector<int32_t> tokens, row_begin{0}, context_len, table, logit_rows;
   std::vector<std::vector<float>*> wanted;  // where each row of logits goes
@@ -275,15 +286,12 @@ void TinyModel::Step(const std::vector<Piece>& pieces) {
   }
   std::vector<float> logits(wanted.size() * size_t(w_.shape.vocab));
   context_->BeginStep({tokens, row_begin, context_len, table, max_blocks_, logit_rows}, kv_->layout());
-  context_->Embed({.table = embedding_.get(), .scale = 1.5f, .x = x_.get()});
-  RunLayers();
   std::vector<float> maxima(wanted.size() * size_t(NumLogitBlocks(w_.shape.vocab)));
-  context_->Head({.x = x_.get(),
-                  .norm = final_norm_.get(),
-                  .eps = w_.eps,
-                  .head = head_.get(),
-                  .logits = logits.data(),
-                  .maxima = maxima.data()});
+  if (!context_->Replay(logits.data(), maxima.data())) {
+    const bool capturing = context_->BeginCapture();
+    IssuePhases(logits.data(), maxima.data());
+    if (capturing) context_->EndCapture();
+  }
   const absl::Status done = context_->Finish();
   CHECK(done.ok()) << done;
   const int blocks = NumLogitBlocks(w_.shape.vocab);

@@ -48,9 +48,9 @@ class FusedContext final : public Context {
   void AwaitIssued() override {}
   absl::Status Finish() override { return gathering_.Finish(); }
 
-  bool BeginCapture(int) override { return false; }
+  bool Replay(float*, float*) override { return false; }
+  bool BeginCapture() override { return false; }
   void EndCapture() override {}
-  bool Replay(int) override { return false; }
 
  private:
   // Fills work [cols] with row i of a product's input.

@@ -14,6 +14,7 @@ namespace sluice::kernels {
 
 struct CudaPluginOptions {
   int device = 0;
+  bool graphs = true;  // record steps of decode rows and replay them
 };
 
 struct CudaPlugin {

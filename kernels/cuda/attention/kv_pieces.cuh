@@ -16,27 +16,26 @@ enum class KvWay { kAligned, kAny };
 
 // One KV head of one sequence; keys first .. last count.
 struct KvHead {
-  const unsigned char* base;  // block 0's K
   const int32_t* blocks;
+  int64_t at;  // of its K in a block
   int first, last;
 
   KvHead() = default;
   __device__ KvHead(const AttentionParams& p, int seq, int kv_head, int first, int last)
-      : base(p.kv + kv_head * p.head_bytes), blocks(p.block_table + size_t(seq) * p.max_blocks), first(first),
-        last(last) {}
+      : blocks(p.block_table + size_t(seq) * p.max_blocks), at(kv_head * p.head_bytes), first(first), last(last) {}
 };
 
 // Lane i holds where piece i of a span lies, so that a piece's copies don't wait for the table.
-template <KvWay kWay>
+template <int kDim, KvWay kWay>
 struct SpanBlocks {
-  uint32_t at = 0;  // from the start of the layer, in units of 16 bytes
+  uint32_t at = 0;  // from p.kv on, in units of 16 bytes
 
   __device__ void Load(const AttentionParams& p, const KvHead& head, int span, int lane) {
     if constexpr (kWay == KvWay::kAligned) {
       const int key = span * kAttentionSpan + lane * kPieceKeys;
       if (lane < kAttentionSpan / kPieceKeys && key <= head.last && key + kPieceKeys > head.first) {
         const int block = key / p.block_size;
-        at = uint32_t((head.blocks[block] * p.block_bytes + (key - block * p.block_size) * p.head_dim * 2) / 16);
+        at = uint32_t((head.blocks[block] * p.block_bytes + head.at + (key - block * p.block_size) * (kDim * 2)) / 16);
       }
     }
   }
@@ -58,15 +57,15 @@ __device__ inline __nv_bfloat16 LoadElement(const AttentionParams& p, const unsi
 // By all lanes of a warp. `key`: the first of the piece, a multiple of 16.
 template <int kDim, KvWay kWay>
 __device__ inline void LoadPiece(Piece<kDim>& piece, const AttentionParams& p, const KvHead& head,
-                                 const SpanBlocks<kWay>& span, int key, bool values, int lane) {
-  const unsigned char* plane = head.base + (values ? p.plane_bytes : 0);
+                                 const SpanBlocks<kDim, kWay>& span, int key, bool values, int lane) {
+  const unsigned char* plane = p.kv + (values ? p.plane_bytes : 0);
   if constexpr (kWay == KvWay::kAligned) {
     constexpr int kChunks = kDim / 8;  // of 16 bytes, in a row
     // As many lanes side by side as make all addresses a lane's and a constant.
     constexpr int kLanes = kChunks % 32 == 0 ? 32 : kChunks & -kChunks, kRows = 32 / kLanes;
     const uint32_t at = __shfl_sync(kAllLanes, span.at, key % kAttentionSpan / kPieceKeys);
     const int lane_row = lane / kLanes, lane_chunk = lane % kLanes;
-    const unsigned char* from = plane + size_t(at) * 16 + (lane_row * kChunks + lane_chunk) * 16;
+    const unsigned char* from = plane + size_t(at + lane_row * kChunks + lane_chunk) * 16;
     const int first = head.first - key - lane_row, last = head.last - key - lane_row;
     const bool whole = first <= 0 && last >= kPieceKeys;
 #pragma unroll
@@ -84,7 +83,7 @@ __device__ inline void LoadPiece(Piece<kDim>& piece, const AttentionParams& p, c
       __nv_bfloat16 value = __float2bfloat16_rn(0);
       if (dim < p.head_dim && here >= head.first && here <= head.last) {
         const int block = here / p.block_size;
-        value = LoadElement(p, plane + head.blocks[block] * p.block_bytes, here - block * p.block_size, dim);
+        value = LoadElement(p, plane + head.blocks[block] * p.block_bytes + head.at, here - block * p.block_size, dim);
       }
       piece.rows[row][dim] = value;
     }

@@ -24,6 +24,7 @@ struct PrefillShared {
     // Of all lanes; by row, what the totals belong to, and the last key that the row sees:
     float2 results[kFragments][16];
     int last[kFragments][16];
+    float4 state[kFragments > 1 ? kFragments : 1][kFragments > 1 ? 32 : 1];
     KvHead head;
     int first_position, last_position;  // of the warp's rows; last -1: it has none
   } warps[kPrefillWarps];
@@ -67,6 +68,7 @@ class PrefillWarp {
 #pragma unroll
       for (int d = 0; d < kDim / 8; ++d) shared_.totals[f][d][lane] = {0, 0, 0, 0};
       sum_[f].Clear();
+      PutState(f);
     }
     __syncwarp();
   }
@@ -111,8 +113,10 @@ class PrefillWarp {
     uint32_t weights[kFragments][kTilePieces][4];
 #pragma unroll
     for (int f = 0; f < kFragments; ++f) {
+      TakeState(f);
       Weigh<kDim>(weights[f], scores[f], sum_[f], LastKeys(f), tile_key, masked, p_, lane_);
       AddWeights<kDim>(sum_[f], weights[f]);
+      PutState(f);
     }
 #pragma unroll
     for (int j = 0; j < kTilePieces; ++j) {
@@ -132,6 +136,7 @@ class PrefillWarp {
 #pragma unroll
     for (int f = 0; f < kFragments; ++f) {
       const RowKeys keys = LastKeys(f);
+      TakeState(f);
       float2 results[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -151,6 +156,7 @@ class PrefillWarp {
         shared_.results[f][lane_ / 4 + 8] = results[1];
       }
       sum_[f].Clear();
+      PutState(f);
     }
   }
 
@@ -178,6 +184,17 @@ class PrefillWarp {
   static constexpr int kFragments = PrefillShared<kDim>::kFragments;
   static constexpr bool kQueries = PrefillShared<kDim>::kQueries;
 
+  __device__ void TakeState(int f) {
+    if constexpr (kFragments > 1) {
+      const float4 state = shared_.state[f][lane_];
+      sum_[f].maximum[0] = state.x, sum_[f].maximum[1] = state.y, sum_[f].weight[0] = state.z, sum_[f].weight[1] = state.w;
+    }
+  }
+  __device__ void PutState(int f) {
+    if constexpr (kFragments > 1) {
+      shared_.state[f][lane_] = {sum_[f].maximum[0], sum_[f].maximum[1], sum_[f].weight[0], sum_[f].weight[1]};
+    }
+  }
   __device__ RowKeys LastKeys(int f) const {
     return {shared_.last[f][lane_ / 4], shared_.last[f][lane_ / 4 + 8]};
   }
@@ -190,20 +207,26 @@ class PrefillWarp {
   SpanSum<kDim> sum_[kFragments];
 };
 
+__device__ inline const AttentionPlanHeader& Header(const AttentionParams& p) {
+  return *reinterpret_cast<const AttentionPlanHeader*>(p.plan);
+}
+__device__ inline const PrefillItem* Prefills(const AttentionParams& p) {
+  return reinterpret_cast<const PrefillItem*>(p.plan + Header(p).prefill_at);
+}
+
 template <int kDim, KvWay kWay>
-__device__ void ComputePrefill(const AttentionParams& p, PrefillShared<kDim>& shared, const PrefillItem* items,
-                               int item, int warp, int lane) {
-  PrefillWarp<kDim, kWay> rows(shared, p, items[item], HeadChunk(p, int(blockIdx.y)), warp, lane);
+__device__ void ComputePrefill(const AttentionParams& p, PrefillShared<kDim>& shared, int item, int warp,
+                               int lane) {
+  PrefillWarp<kDim, kWay> rows(shared, p, Prefills(p)[item], HeadChunk(p, int(blockIdx.y)), warp, lane);
   const KvHead& head = shared.warps[warp].head;
   int tile = head.first / kTileKeys;
-  const int end = head.last / kTileKeys + 1;
-  SpanBlocks<kWay> blocks, next_blocks;
+  SpanBlocks<kDim, kWay> blocks, next_blocks;
   blocks.Load(p, head, tile / kTilesASpan, lane);
   LoadPiece<kDim, kWay>(shared.k[warp], p, head, blocks, tile * kTileKeys + warp * kPieceKeys, false, lane);
   CommitAsyncCopies();
   next_blocks.Load(p, head, tile / kTilesASpan + 1, lane);
 #pragma unroll 1
-  for (; tile < end; ++tile) {
+  for (; tile * kTileKeys <= head.last; ++tile) {
     const int key = tile * kTileKeys;
     AwaitAsyncCopies<0>();
     __syncthreads();  // the keys are there, and nobody reads the values before any more
@@ -219,14 +242,15 @@ __device__ void ComputePrefill(const AttentionParams& p, PrefillShared<kDim>& sh
       blocks = next_blocks;
       next_blocks.Load(p, head, tile / kTilesASpan + 2, lane);
     }
-    if (tile + 1 < end) {
+    const bool more = key + kTileKeys <= head.last;
+    if (more) {
       LoadPiece<kDim, kWay>(shared.k[warp], p, head, blocks, key + kTileKeys + warp * kPieceKeys, false, lane);
     }
     CommitAsyncCopies();
     if (sees) rows.Add(scores, shared.v, key);
-    if (span_ends || tile + 1 == end) rows.EndSpan(tile / kTilesASpan);
+    if (span_ends || !more) rows.EndSpan(tile / kTilesASpan);
   }
-  rows.Store(items[item], HeadChunk(p, int(blockIdx.y)), warp);
+  rows.Store(Prefills(p)[item], HeadChunk(p, int(blockIdx.y)), warp);
   __syncthreads();  // before the next item's copies
 }
 
@@ -235,11 +259,9 @@ template <int kDim, KvWay kWay>
 __global__ void __launch_bounds__(kPrefillWarps * 32) PrefillKernel(const __grid_constant__ AttentionParams p) {
   extern __shared__ __align__(16) unsigned char memory[];
   auto& shared = *reinterpret_cast<PrefillShared<kDim>*>(memory);
-  const AttentionPlanHeader& header = *reinterpret_cast<const AttentionPlanHeader*>(p.plan);
-  const PrefillItem* items = reinterpret_cast<const PrefillItem*>(p.plan + header.prefill_at);
-  const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, count = header.prefills;
-  for (int i = int(blockIdx.x); i < count; i += int(gridDim.x)) {
-    ComputePrefill<kDim, kWay>(p, shared, items, i, warp, lane);
+  const int warp = int(threadIdx.x / 32), lane = int(threadIdx.x % 32);
+  for (int i = int(blockIdx.x); i < Header(p).prefills; i += int(gridDim.x)) {
+    ComputePrefill<kDim, kWay>(p, shared, i, warp, lane);
   }
 }
 

@@ -43,7 +43,7 @@ struct PieceCursor {
 template <int kDim, KvWay kWay>
 class PieceRing {
  public:
-  __device__ PieceRing(Piece<kDim>* ring, const AttentionParams& p, const KvHead& head, const SpanBlocks<kWay>& blocks,
+  __device__ PieceRing(Piece<kDim>* ring, const AttentionParams& p, const KvHead& head, const SpanBlocks<kDim, kWay>& blocks,
                        int begin, int end, int lane)
       : ring_(ring), p_(p), head_(head), blocks_(blocks), cursor_(begin, end), lane_(lane) {
 #pragma unroll 1
@@ -75,7 +75,7 @@ class PieceRing {
   Piece<kDim>* ring_;
   const AttentionParams& p_;
   const KvHead& head_;
-  const SpanBlocks<kWay>& blocks_;
+  const SpanBlocks<kDim, kWay>& blocks_;
   PieceCursor cursor_;
   int lane_, read_ = 0, write_ = 0;
 };
@@ -127,7 +127,7 @@ __device__ void ComputeSpan(const AttentionParams& p, typename SpanShared<kDim>:
   const int begin = max(item.span * kAttentionSpan, FirstKey(item.position, p.window)) / kPieceKeys;
   const int end = min((item.span + 1) * kAttentionSpan, last_position + 1);
   const KvHead head(p, item.seq, chunk.kv_head, FirstKey(item.position, p.window), last_position);
-  SpanBlocks<kWay> blocks;
+  SpanBlocks<kDim, kWay> blocks;
   blocks.Load(p, head, item.span, lane);
   const int end_piece = (end + kPieceKeys - 1) / kPieceKeys;
   PieceRing<kDim, kWay> ring(shared.ring, p, head, blocks, begin, end_piece, lane);
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kSpanWarps * 32) SpanKernel(const __grid_const
   auto& shared = *reinterpret_cast<SpanShared<kDim>*>(memory);
   const AttentionPlanHeader& header = *reinterpret_cast<const AttentionPlanHeader*>(p.plan);
   const SpanItem* items = reinterpret_cast<const SpanItem*>(p.plan + header.span_at);
-  const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, count = header.spans;
+  const int warp = int(threadIdx.x / 32), lane = int(threadIdx.x % 32), count = header.spans;
   const HeadChunk chunk(p, int(blockIdx.y));
   for (int i = int(blockIdx.x) * kSpanWarps + warp; i < count; i += int(gridDim.x) * kSpanWarps) {
     ComputeSpan<kDim, kWay>(p, shared.warps[warp], items[i], chunk, lane);
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kMergeWarps * 32) MergeKernel(const __grid_con
   constexpr int kPairs = kDim / 2, kKept = (kPairs + 31) / 32;
   const AttentionPlanHeader& header = *reinterpret_cast<const AttentionPlanHeader*>(p.plan);
   const MergeItem* items = reinterpret_cast<const MergeItem*>(p.plan + header.merge_at);
-  const int lane = int(threadIdx.x) % 32, head = int(blockIdx.y) * kMergeWarps + int(threadIdx.x) / 32;
+  const int lane = int(threadIdx.x % 32), head = int(blockIdx.y) * kMergeWarps + int(threadIdx.x / 32);
   if (head >= p.heads) return;
   for (int i = int(blockIdx.x); i < header.merges; i += int(gridDim.x)) {
     const MergeItem item = items[i];

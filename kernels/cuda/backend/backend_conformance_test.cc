@@ -16,7 +16,8 @@ std::vector<Subject> Subjects() {
   if (!cuda::HasDevice()) return {};
   return {{.name = "cuda_bf16",
            .numerics_id = "cuda-bf16.1",
-           .variants = {{"one", [] { return cuda::NewCudaBackend({}); }}},
+           .variants = {{"graphs", [] { return cuda::NewCudaBackend({}); }},
+                        {"launches", [] { return cuda::NewCudaBackend({.graphs = false}); }}},
            .rms_error = 0.05,  // of tiny random models, whose outputs are mostly rounding
            .read = Copy,
            .write = Copy}};

@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<Weight>> Upload(const HostTensor& tensor, bool f3
 
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(std::unique_ptr<Device> device) : device_(std::move(device)) {}
+  CudaBackend(std::unique_ptr<Device> device, bool graphs) : device_(std::move(device)), graphs_(graphs) {}
 
   std::string_view numerics_id() const override { return "cuda-bf16.1"; }
   std::string_view packing_id() const override { return "cuda-bf16.1"; }
@@ -83,11 +83,12 @@ class CudaBackend final : public Backend {
     return CudaKvPool::Create(layout, num_blocks, *device_);
   }
   absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const override {
-    return CudaContext::Create(limits, *device_);
+    return CudaContext::Create(limits, *device_, graphs_);
   }
 
  private:
   std::unique_ptr<Device> device_;
+  bool graphs_;
 };
 
 }  // namespace
@@ -95,7 +96,7 @@ class CudaBackend final : public Backend {
 absl::StatusOr<std::unique_ptr<Backend>> NewCudaBackend(const CudaOptions& options) {
   absl::StatusOr<std::unique_ptr<Device>> device = Device::Open(options.device);
   if (!device.ok()) return device.status();
-  return std::make_unique<CudaBackend>(*std::move(device));
+  return std::make_unique<CudaBackend>(*std::move(device), options.graphs);
 }
 
 }  // namespace sluice::kernels::cuda

@@ -16,6 +16,7 @@ namespace sluice::kernels::cuda {
 
 struct CudaOptions {
   int device = 0;
+  bool graphs = true;  // record steps of decode rows and replay them
 };
 
 // FAILED_PRECONDITION with one clear line where there is no usable device.

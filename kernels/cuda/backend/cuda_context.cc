@@ -63,9 +63,10 @@ size_t GemmSpace(const ContextLimits& l) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(const ContextLimits& limits, const Device& device) {
+absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(const ContextLimits& limits, const Device& device,
+                                                                 bool graphs) {
   if (absl::Status status = CheckLimits(limits); !status.ok()) return status;
-  std::unique_ptr<CudaContext> context(new CudaContext(limits, device));
+  std::unique_ptr<CudaContext> context(new CudaContext(limits, device, graphs));
   if (absl::Status status = context->Allocate(); !status.ok()) return status;
   return context;
 }
@@ -115,10 +116,14 @@ void CudaContext::BeginStep(const StepBatch& batch, const KvLayout& layout) {
   CHECK_EQ(layout.head_dim, limits_.head_dim);
   CHECK_LE(limits_.first_kv_head + limits_.num_kv_heads, layout.num_kv_heads);
   layout_ = layout;
-  rows_ = batch.rows();
-  num_logits_ = int(batch.logit_rows.size());
-  CHECK_LE(num_logits_, limits_.max_logits);
-  step_.Fill(batch, layout.block_size);
+  batch_logits_ = int(batch.logit_rows.size());
+  CHECK_LE(batch_logits_, limits_.max_logits);
+  const int padded = PaddedRows(batch.rows());
+  alike_ = use_graphs_ && batch.rows() == batch.seqs() && batch.rows() == batch_logits_ && batch.rows() > 0 &&
+           padded <= std::min({limits_.max_rows, limits_.max_seqs, limits_.max_logits});
+  rows_ = alike_ ? padded : batch.rows();
+  num_logits_ = alike_ ? padded : batch_logits_;
+  step_.Fill(batch, layout.block_size, rows_);
   Note(step_.Copy(device_.stream()), "metadata of the step");
 }
 
@@ -210,7 +215,7 @@ void CudaContext::Attention(const AttentionParams& p) {
                         .max_blocks = step_.max_blocks(),
                         .plan = step_.plan(),
                         .shape = shape_,
-                        .capacity = step_.items(),
+                        .capacity = alike_ ? step_.items_of(rows_) : step_.items(),
                         .workspace = attention_space_.get(),
                         .scale = p.scale},
                        device_.stream()),
@@ -269,7 +274,7 @@ void CudaContext::Head(const HeadParams& p) {
   Note(cudaMemcpyAsync(host + int64_t(limits_.max_logits) * limits_.max_vocab, maxima,
                        size_t(num_logits_) * size_t(blocks) * sizeof(float), cudaMemcpyDeviceToHost, device_.stream()),
        "maxima to the host");
-  wanted_ = {p.logits, p.maxima, p.first, count, vocab, num_logits_};
+  wanted_ = {p.logits, p.maxima, p.first, count, vocab};
 }
 
 void CudaContext::Gather(const GatherParams&) {}
@@ -279,19 +284,40 @@ void CudaContext::AwaitIssued() {
   Note(cudaStreamSynchronize(device_.stream()), "the step");
 }
 
+bool CudaContext::Replay(float* logits, float* maxima) {
+  if (!alike_ || !graphs_.Has(rows_)) return false;
+  wanted_.logits = logits;
+  wanted_.maxima = maxima;
+  Launch();
+  return true;
+}
+
+bool CudaContext::BeginCapture() {
+  if (!alike_ || !status_.ok()) return false;
+  Note(graphs_.Begin(device_.stream()), "recording a step");
+  return status_.ok();
+}
+
+void CudaContext::EndCapture() {
+  Note(graphs_.End(device_.stream(), rows_), "recording a step");
+  if (status_.ok()) Launch();
+}
+
+void CudaContext::Launch() {
+  Note(graphs_.Launch(device_.stream(), rows_), "a recorded step");
+}
+
 absl::Status CudaContext::Finish() {
   Note(cudaStreamSynchronize(device_.stream()), "the step");
-  const Wanted wanted = std::exchange(wanted_, {});
-  if (!status_.ok() || wanted.rows == 0) return status_;
+  if (!status_.ok() || batch_logits_ == 0) return status_;
   const float* const host = static_cast<const float*>(host_logits_.get());
   const float* const maxima = host + int64_t(limits_.max_logits) * limits_.max_vocab;
-  const int blocks = NumLogitBlocks(wanted.vocab), first_block = int(wanted.first / kLogitBlock);
-  for (int64_t row = 0; row < wanted.rows; ++row) {
-    std::copy_n(host + row * wanted.vocab + wanted.first, wanted.count,
-                wanted.logits + row * wanted.vocab + wanted.first);
-    if (wanted.maxima == nullptr) continue;
-    std::copy_n(maxima + row * blocks + first_block, NumLogitBlocks(wanted.count),
-                wanted.maxima + row * blocks + first_block);
+  const auto& [to, to_maxima, first, count, vocab] = wanted_;
+  const int blocks = NumLogitBlocks(vocab), first_block = int(first / kLogitBlock);
+  for (int64_t row = 0; row < batch_logits_; ++row) {
+    std::copy_n(host + row * vocab + first, count, to + row * vocab + first);
+    if (to_maxima == nullptr) continue;
+    std::copy_n(maxima + row * blocks + first_block, NumLogitBlocks(count), to_maxima + row * blocks + first_block);
   }
   return status_;
 }

@@ -11,6 +11,7 @@
 #include "kernels/cuda/backend/kv_pool.h"
 #include "kernels/cuda/backend/memory.h"
 #include "kernels/cuda/backend/step_buffers.h"
+#include "kernels/cuda/backend/step_graphs.h"
 #include "kernels/cuda/backend/storage.h"
 #include "kernels/cuda/gemm/gemm.h"
 
@@ -19,7 +20,8 @@ namespace sluice::kernels::cuda {
 class CudaContext final : public Context {
  public:
   // `device` outlives the context.
-  static absl::StatusOr<std::unique_ptr<CudaContext>> Create(const ContextLimits& limits, const Device& device);
+  static absl::StatusOr<std::unique_ptr<CudaContext>> Create(const ContextLimits& limits, const Device& device,
+                                                             bool graphs);
 
   absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols, ActivationUse use) override;
   void BeginStep(const StepBatch& batch, const KvLayout& layout) override;
@@ -35,19 +37,20 @@ class CudaContext final : public Context {
   void AwaitIssued() override;
   absl::Status Finish() override;
 
-  bool BeginCapture(int) override { return false; }
-  void EndCapture() override {}
-  bool Replay(int) override { return false; }
+  bool Replay(float* logits, float* maxima) override;
+  bool BeginCapture() override;
+  void EndCapture() override;
 
  private:
   // Results that Finish brings to the host.
   struct Wanted {
     float *logits = nullptr, *maxima = nullptr;
     int64_t first = 0, count = 0, vocab = 0;  // columns [first, first + count)
-    int rows = 0;
   };
 
-  CudaContext(const ContextLimits& limits, const Device& device) : limits_(limits), device_(device) {}
+  CudaContext(const ContextLimits& limits, const Device& device, bool graphs)
+      : limits_(limits), device_(device), use_graphs_(graphs) {}
+  void Launch();
   absl::Status Allocate();
   void Note(cudaError_t error, const char* phase);
   void Norm(const Activation* x, const Weight* weight, float eps, const int32_t* chosen, int rows, const char* phase);
@@ -56,17 +59,21 @@ class CudaContext final : public Context {
 
   const ContextLimits limits_;
   const Device& device_;
+  const bool use_graphs_;
   absl::Status status_;
   KvLayout layout_;
   AttentionShape shape_;
   StepBuffers step_;
-  int rows_ = 0, num_logits_ = 0;
+  int rows_ = 0, num_logits_ = 0;  // with those that pad a step that may be replayed
+  int batch_logits_ = 0;
+  bool alike_ = false;  // the step is of decode rows, padded to rows_
+  StepGraphs graphs_;
   DeviceMemory normed_;  // bf16 [max_rows][PaddedRow(max_hidden)]
   DeviceMemory logits_;  // f32 [max_logits][max_vocab], then the maxima [max_logits][NumLogitBlocks(max_vocab)]
   PinnedMemory host_logits_;
   DeviceMemory gemm_space_, attention_space_;
   size_t gemm_bytes_ = 0;
-  Wanted wanted_;
+  Wanted wanted_;  // of the step; in a replayed one all but the places is as recorded
 };
 
 }  // namespace sluice::kernels::cuda

@@ -1,16 +1,14 @@
 // What backend_cuda.so shows (kernels/plugin/cuda_plugin.h).
-#include "kernels/plugin/cuda_plugin.h"
-
 #include "kernels/cuda/backend/cuda_backend.h"
+#include "kernels/plugin/cuda_plugin.h"
 
 namespace {
 
 using sluice::kernels::CudaPlugin;
 
 constexpr CudaPlugin kPlugin = {
-    .build = sluice::kernels::kCudaPluginBuild,
-    .new_backend = [](const sluice::kernels::CudaPluginOptions& options) {
-      return sluice::kernels::cuda::NewCudaBackend({.device = options.device});
+    .build = sluice::kernels::kCudaPluginBuild, .new_backend = [](const sluice::kernels::CudaPluginOptions& options) {
+      return sluice::kernels::cuda::NewCudaBackend({.device = options.device, .graphs = options.graphs});
     }};
 
 }  // namespace

@@ -19,6 +19,8 @@ size_t RoundUp(size_t words) {
 absl::StatusOr<StepBuffers> StepBuffers::Create(const ContextLimits& limits, const AttentionShape& shape) {
   StepBuffers b;
   b.shape_ = shape;
+  b.max_context_ = limits.max_context;
+  b.max_blocks_ = limits.max_blocks;
   b.capacity_ = CapacityFor(limits.max_rows, limits.max_seqs, limits.max_context, shape);
   b.capacity_rows_ = RoundUp(size_t(limits.max_rows));
   b.capacity_table_ = size_t(limits.max_seqs) * size_t(limits.max_blocks);
@@ -34,11 +36,12 @@ absl::StatusOr<StepBuffers> StepBuffers::Create(const ContextLimits& limits, con
   return b;
 }
 
-void StepBuffers::Fill(const StepBatch& batch, int block_size) {
+void StepBuffers::Fill(const StepBatch& batch, int block_size, int rows) {
   CHECK_EQ(batch.row_begin.size(), batch.context_len.size() + 1);
-  CHECK_LE(size_t(batch.rows()), capacity_rows_);
+  CHECK_GE(rows, batch.rows());
+  CHECK_LE(size_t(rows), capacity_rows_);
   CHECK_LE(batch.logit_rows.size(), capacity_rows_);
-  CHECK_LE(batch.block_table.size(), capacity_table_);
+  CHECK_LE(size_t(batch.seqs()) * size_t(max_blocks_), capacity_table_);
   int32_t* const words = static_cast<int32_t*>(host_.get());
   int32_t* const positions = words + capacity_rows_;
   int32_t* const blocks = words + 2 * capacity_rows_;
@@ -50,14 +53,18 @@ void StepBuffers::Fill(const StepBatch& batch, int block_size) {
     CHECK_GE(context, end - begin);
     CHECK_LE(BlocksFor(context, block_size), batch.max_blocks);
     const int32_t* table = batch.block_table.data() + size_t(seq) * size_t(batch.max_blocks);
+    std::copy_n(table, BlocksFor(context, block_size), words + table_at_ + size_t(seq) * size_t(max_blocks_));
     for (int row = begin; row < end; ++row) {
       positions[row] = context - (end - row);
       blocks[row] = table[positions[row] / block_size];
     }
   }
-  max_blocks_ = batch.max_blocks;
-  used_table_ = batch.block_table.size();
-  std::copy(batch.block_table.begin(), batch.block_table.end(), words + table_at_);
+  for (int row = batch.rows(); row < rows; ++row) {
+    words[row] = positions[row] = 0;
+    blocks[row] = -1;
+    words[3 * capacity_rows_ + size_t(row)] = row;
+  }
+  used_table_ = size_t(batch.seqs()) * size_t(max_blocks_);
   used_plan_ =
       BuildAttentionPlan(batch.row_begin, batch.context_len, shape_, capacity_, {words + plan_at_, capacity_.words()});
 }
@@ -66,6 +73,12 @@ AttentionCapacity StepBuffers::items() const {
   AttentionPlanHeader header;
   std::memcpy(&header, static_cast<const int32_t*>(host_.get()) + plan_at_, sizeof(header));
   return {.spans = header.spans, .merges = header.merges, .prefills = header.prefills, .partials = capacity_.partials};
+}
+
+AttentionCapacity StepBuffers::items_of(int rows) const {
+  AttentionCapacity items = CapacityFor(rows, rows, max_context_, shape_);
+  items.partials = capacity_.partials;
+  return items;
 }
 
 cudaError_t StepBuffers::Copy(cudaStream_t stream) {

@@ -21,8 +21,9 @@ class StepBuffers {
  public:
   static absl::StatusOr<StepBuffers> Create(const ContextLimits& limits, const AttentionShape& shape);
 
-  // Fills the host's copy. CHECKs that the batch is within the limits.
-  void Fill(const StepBatch& batch, int block_size);
+  // Fills the host's copy, with `rows` - batch.rows() rows behind the batch that are part of nothing. CHECKs that it is
+  // within the limits.
+  void Fill(const StepBatch& batch, int block_size, int rows);
 
   // On `stream`, which must have ended what it did with the buffers before.
   cudaError_t Copy(cudaStream_t stream);
@@ -34,15 +35,17 @@ class StepBuffers {
   const int32_t* logit_rows() const { return At(3 * capacity_rows_); }  // [logits]
   const int32_t* plan() const { return At(plan_at_); }                  // of the attention
   const int32_t* block_table() const { return At(table_at_); }          // [seqs][max_blocks]
-  int max_blocks() const { return max_blocks_; }
+  int max_blocks() const { return max_blocks_; }                        // the same in every step
   const AttentionCapacity& capacity() const { return capacity_; }
-  // The work items of the batch.
+  // The work items of the batch; and what is launched for any batch of so many rows, one of each sequence.
   AttentionCapacity items() const;
+  AttentionCapacity items_of(int rows) const;
 
  private:
   const int32_t* At(size_t word) const { return static_cast<const int32_t*>(device_.get()) + word; }
 
   AttentionShape shape_;
+  int max_context_ = 0;
   AttentionCapacity capacity_;
   size_t capacity_rows_ = 0, capacity_table_ = 0;
   size_t plan_at_ = 0, table_at_ = 0;
