@@ -76,6 +76,26 @@ TEST(BlockBarrier, ProducersArriveConsumersWait) {
   });
 }
 
+// Greedy orders release by index, however the threads came: here warps 0 and 2 meet first, so that 1 comes before 0.
+TEST(BlockBarrier, GreedyOrdersGoOnByIndex) {
+  for (const Order order : {Order::kAscending, Order::kDescending}) {
+    CurrentSettings().order = order;
+    for (const bool detour : {false, true}) {
+      std::vector<uint32_t> expected(96), ran;
+      for (uint32_t i = 0; i < 96; ++i) expected[i] = order == Order::kAscending ? i : 95 - i;
+      EXPECT_EQ(RunBlock(96,
+                         [&] {
+                           if (detour && Self().linear / 32 != 1) BlockBarrier(BarrierOp::kSync, 1, 64, false);
+                           Sync();
+                           ran.push_back(Self().linear);
+                         }),
+                "");
+      EXPECT_EQ(ran, expected);
+    }
+  }
+  CurrentSettings() = Settings();
+}
+
 TEST(BlockBarrier, OfSomeWarpsLeavesTheOthersAlone) {
   EXPECT_EQ(RunBlock(128,
                      [] {
@@ -137,6 +157,18 @@ TEST(BlockBarrier, DeadlockNamesTheWaiters) {
   });
   EXPECT_THAT(error, HasSubstr("deadlock"));
   EXPECT_THAT(error, HasSubstr("waits in a block barrier number 1 at"));
+}
+
+TEST(BlockBarrier, WhoHasBeenReleasedIsNotNamedAsWaiting) {
+  CurrentSettings().order = Order::kAscending;
+  const std::string error = RunBlock(64, [] {
+    Sync();
+    SyncWarp(~0u);
+    if (Self().linear == 0) BlockBarrier(BarrierOp::kSync, 99, 0, false);  // the others have not run since
+  });
+  CurrentSettings() = Settings();
+  EXPECT_THAT(error, HasSubstr("barrier 99"));
+  EXPECT_THAT(error, ::testing::Not(HasSubstr("waits in")));
 }
 
 }  // namespace

@@ -6,43 +6,24 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "tests/host_cuda/engine/sanitizers.h"
-
-// void host_cuda_switch(void** save, void* to): callee-saved registers on the old stack, then off the new one.
-asm(R"(
-.text
-.globl host_cuda_switch
-.hidden host_cuda_switch
-.type host_cuda_switch,@function
-host_cuda_switch:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-.size host_cuda_switch,.-host_cuda_switch
-)");
-extern "C" void host_cuda_switch(void** save, void* to);
-
 namespace host_cuda {
 namespace {
 
 constexpr size_t kGuard = 4096;
+constexpr size_t kLinesOfATop = 5;  // odd, so that the colours are all different; about what a waiting thread uses
 #if defined(HOST_CUDA_ASAN) || defined(HOST_CUDA_TSAN)
 constexpr size_t kStack = 256 << 10;
 #else
 constexpr size_t kStack = 64 << 10;
 #endif
+
+// What a stack's top leaves unused. Without it all tops would lie a multiple of 4096 apart, in the same few sets of the
+// first cache, and every switch would miss it.
+size_t Colour() {
+  constexpr size_t kLine = 64, kSets = 64;
+  thread_local size_t fibers = 0;
+  return fibers++ * kLinesOfATop % kSets * kLine;
+}
 
 #if defined(HOST_CUDA_TSAN)
 thread_local int scopes_outside = 0;
@@ -75,7 +56,7 @@ void CreateFiber(Fiber& fiber) {
     std::abort();
   }
   fiber.stack = static_cast<char*>(memory) + kGuard;
-  fiber.bytes = kStack;
+  fiber.bytes = kStack - Colour();
 #if defined(HOST_CUDA_TSAN)
   fiber.tsan = __tsan_create_fiber(0);
 #endif
@@ -87,7 +68,7 @@ void DestroyFiber(Fiber& fiber) {
   DestroyTsan(fiber);
 #endif
   Unpoison(fiber.stack, fiber.bytes);
-  munmap(fiber.stack - kGuard, kGuard + fiber.bytes);
+  munmap(fiber.stack - kGuard, kGuard + kStack);
   fiber = Fiber();
 }
 
@@ -117,36 +98,31 @@ void ArmFiber(Fiber& fiber, void (*entry)()) {
 #endif
     fiber.abandoned = false;
   }
-  void** top = reinterpret_cast<void**>(fiber.stack + fiber.bytes);
-  *--top = nullptr;  // where entry() would return to; keeps the stack aligned as after a call
-  *--top = reinterpret_cast<void*>(entry);
-  for (int saved = 0; saved < 6; ++saved) *--top = nullptr;
-  fiber.sp = top;
+  fiber.place = FreshPlace(fiber.stack + fiber.bytes, entry);
   fiber.asan_stack = nullptr;
 }
 
-void SwitchFiber(Fiber& from, Fiber& to) {
+#if defined(HOST_CUDA_ASAN) || defined(HOST_CUDA_TSAN)
+void LeaveForSanitizers([[maybe_unused]] Fiber* from, Fiber& to) {
 #if defined(HOST_CUDA_ASAN)
-  __sanitizer_start_switch_fiber(&from.asan_stack, to.stack, to.bytes);
+  if (from == nullptr) __asan_handle_no_return();
+  __sanitizer_start_switch_fiber(from == nullptr ? nullptr : &from->asan_stack, to.stack, to.bytes);
 #endif
 #if defined(HOST_CUDA_TSAN)
   SwitchTsan(to);
-#endif
-  host_cuda_switch(&from.sp, to.sp);
-#if defined(HOST_CUDA_ASAN)
-  __sanitizer_finish_switch_fiber(from.asan_stack, nullptr, nullptr);
 #endif
 }
 
-void LeaveFiber(Fiber& from, Fiber& to) {
+void EnterForSanitizers([[maybe_unused]] Fiber& fiber) {
 #if defined(HOST_CUDA_ASAN)
-  __asan_handle_no_return();
-  __sanitizer_start_switch_fiber(nullptr, to.stack, to.bytes);
+  __sanitizer_finish_switch_fiber(fiber.asan_stack, nullptr, nullptr);
 #endif
-#if defined(HOST_CUDA_TSAN)
-  SwitchTsan(to);
+}
 #endif
-  host_cuda_switch(&from.sp, to.sp);
+
+void LeaveFiber(Fiber& from, Fiber& to) {
+  LeaveForSanitizers(nullptr, to);
+  SwitchStacks(&from.place, &to.place);
   std::abort();  // armed anew, it starts at its entry
 }
 

@@ -1,19 +1,21 @@
-// A stack of its own and a hand-written switch (x86-64, System V): what one CUDA thread runs on. No allocation, no
-// system call in a switch; rounding modes are not saved, as nothing leaves them changed across a switch.
+// A stack of its own: what one CUDA thread runs on. No allocation, no system call in a switch.
 #pragma once
 
 #include <cstddef>
 
+#include "tests/host_cuda/engine/sanitizers.h"
+#include "tests/host_cuda/engine/stack_switch.h"
+
 namespace host_cuda {
 
 struct Fiber {
-  void* sp = nullptr;
-  char* stack = nullptr;  // lowest address; a guard page lies below it
+  Place place;
+  int scopes = 0;          // EngineScopes it is in
+  bool abandoned = false;  // left in the middle: its frames are dead
+  char* stack = nullptr;   // lowest address; a guard page lies below it
   size_t bytes = 0;
   void* asan_stack = nullptr;
   void* tsan = nullptr;
-  int scopes = 0;          // EngineScopes it is in
-  bool abandoned = false;  // left in the middle: its frames are dead
 };
 
 // A fiber with a stack of its own.
@@ -26,8 +28,21 @@ void AdoptThread(Fiber& fiber);
 // The next switch to it calls entry(), which must never return.
 void ArmFiber(Fiber& fiber, void (*entry)());
 
+#if defined(HOST_CUDA_ASAN) || defined(HOST_CUDA_TSAN)
+// What they have to be told before and after a switch. `from` null: it is left for good.
+void LeaveForSanitizers(Fiber* from, Fiber& to);
+void EnterForSanitizers(Fiber& fiber);
+#else
+inline void LeaveForSanitizers(Fiber*, Fiber&) {}
+inline void EnterForSanitizers(Fiber&) {}
+#endif
+
 // Returns when something switches back to `from`.
-void SwitchFiber(Fiber& from, Fiber& to);
+inline void SwitchFiber(Fiber& from, Fiber& to) {
+  LeaveForSanitizers(&from, to);
+  SwitchStacks(&from.place, &to.place);
+  EnterForSanitizers(from);
+}
 
 // For the end of a fiber, or a failure in its middle: `from` runs again only when it is armed anew.
 [[noreturn]] void LeaveFiber(Fiber& from, Fiber& to);

@@ -49,6 +49,7 @@ void PrepareThreads(Machine& machine) {
     CreateFiber(machine.pool.back()->fiber);
   }
   const uint32_t warps = (machine.threads + kWarpSize - 1) / kWarpSize;
+  machine.lanes = warps * kWarpSize;
   if (machine.warps.size() < warps) machine.warps.resize(warps);
   const Dim3& block = machine.launch.block;
   for (uint32_t i = 0; i < machine.threads; ++i) {
@@ -68,11 +69,7 @@ void StartBlock(Machine& machine, uint64_t number) {
   machine.idle_turns = 0;
   machine.open_barriers = 0;
   machine.shared.Fresh();
-  for (Barrier& barrier : machine.barriers) {
-    barrier.expected = barrier.arrived = 0;
-    barrier.who.reset();
-    barrier.waiting.clear();
-  }
+  for (Barrier& barrier : machine.barriers) barrier.Clear();
   for (uint32_t first = 0; first < machine.threads; first += kWarpSize) {
     Warp& warp = machine.warps[first / kWarpSize];
     const uint32_t lanes = std::min(kWarpSize, machine.threads - first);

@@ -11,19 +11,14 @@ constexpr int kShown = 8;
 
 }  // namespace
 
-thread_local Machine* this_machine = nullptr;
+constinit thread_local Machine* this_machine = nullptr;
 
 Machine::~Machine() {
   for (auto& thread : pool) DestroyFiber(thread->fiber);
 }
 
-void Machine::Wait() {
-  Thread* const self = running;
-  Thread* const next = schedule.Next();
-  if (next == nullptr) Fail(self->waits_at, "deadlock: every thread of the block that has not exited waits");
-  if (next == self) return;
-  running = next;
-  SwitchFiber(self->fiber, next->fiber);
+void Machine::FailNobodyReady() {
+  Fail(running->waits_at, "deadlock: every thread of the block that has not exited waits");
 }
 
 void Machine::Yield(const Loc& where) {
@@ -47,7 +42,7 @@ std::string Machine::Waiters() const {
   int shown = 0;
   for (uint32_t i = 0; i < threads; ++i) {
     const Thread& thread = *pool[i];
-    if (thread.exited || thread.waits == Waits::kNo) continue;
+    if (thread.exited || thread.waits == Waits::kNo || schedule.Ready(&thread)) continue;
     if (++shown > kShown) return text + "\n  ... and more";
     text += Format("\n  thread %u waits in %s %s%x at %s:%u", i, thread.waits_in,
                    thread.waits == Waits::kWarp ? "with mask " : "number ", thread.waits_for,

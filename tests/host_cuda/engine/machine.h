@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/host_cuda/engine/async_copy.h"
+#include "tests/host_cuda/engine/barrier.h"
 #include "tests/host_cuda/engine/diagnose.h"
 #include "tests/host_cuda/engine/fiber.h"
 #include "tests/host_cuda/engine/grid.h"
@@ -41,32 +42,41 @@ struct Thread;
 
 // One of the block's 16.
 struct Barrier {
-  uint32_t expected = 0;  // 0: nobody waits
-  uint32_t arrived = 0;   // in threads; a warp's missing lanes count
+  uint32_t expected = 0;            // 0: nobody has come
+  uint32_t arrived = 0;             // of them; a warp's missing lanes count
+  uint32_t threads = 0, trues = 0;  // that have come, and whose predicate was true
+  BarrierOp operation = BarrierOp::kSync;
   bool whole_block = false;
-  int reduction = 0, all = 1, any = 0, count = 0;
+  bool in_order = true;  // those who wait came as the schedule releases them
+  bool any_passed = false;
+  uint32_t last_turn = 0;
   uint32_t rounds = 0;
   Loc where;
-  std::bitset<kMaxThreadsPerBlock> who;  // has arrived
   std::vector<Thread*> waiting;
+  std::bitset<kMaxThreadsPerBlock> passed;  // who came and went on; those who wait cannot come twice
   char order[2] = {};
+
+  void Clear();
 };
 
+// What a thread waits in; it may have been released, and not have run yet.
 enum class Waits : uint8_t { kNo, kWarp, kBarrier };
 
-struct Thread {
-  Fiber fiber;
-  Dim3 index;
-  uint32_t linear = 0, lane = 0;
-  Warp* warp = nullptr;
-  bool exited = false;
-  Waits waits = Waits::kNo;
-  const char* waits_in = nullptr;
+// What a switch touches lies in its first line.
+struct alignas(64) Thread {
+  uint32_t linear = 0;     // in the block
   uint32_t waits_for = 0;  // mask, or number of the barrier
+  const char* waits_in = nullptr;
   Loc waits_at;
   int result = 0;  // of a barrier's reduction
-  uint32_t spins = 0;
+  Waits waits = Waits::kNo;
+  bool exited = false;
   bool fenced = false;
+  Fiber fiber;
+  Warp* warp = nullptr;
+  uint32_t lane = 0;
+  uint32_t spins = 0;
+  Dim3 index;
   std::vector<void*> unfenced_reads;  // see memory_order.h
   AsyncCopies copies;
 };
@@ -77,6 +87,7 @@ struct Machine {
   Launch launch;
   Dim3 block;  // index of the one that runs
   uint32_t threads = 0, exited = 0;
+  uint32_t lanes = 0;  // threads and those that the last warp lacks
   uint64_t grids = 0;  // run so far
   uint64_t idle_turns = 0;
   std::string error;
@@ -100,15 +111,26 @@ struct Machine {
   Machine& operator=(const Machine&) = delete;
 
   // The running thread waits; another one runs until somebody releases it.
-  void Wait();
+  void Wait() {
+    Thread* const self = running;
+    Thread* const next = schedule.Next();
+    if (next == nullptr) [[unlikely]]
+      FailNobodyReady();
+    if (next != self) {
+      running = next;
+      SwitchFiber(self->fiber, next->fiber);
+    }
+    self->waits = Waits::kNo;
+  }
   // The running thread lets the others run.
   void Yield(const Loc& where);
   // Ends the grid in its middle; `error` says why.
   [[noreturn]] void Stop();
+  [[noreturn, gnu::cold]] void FailNobodyReady();
   std::string Waiters() const;
 };
 
-extern thread_local Machine* this_machine;
+extern constinit thread_local Machine* this_machine;
 inline Thread& Self() {
   return *this_machine->running;
 }

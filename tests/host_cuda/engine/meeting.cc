@@ -16,9 +16,7 @@ void Complete(Machine& machine, Warp& warp, Meeting& meeting, const Thread* last
   size_t n = 0;
   for (uint32_t lanes = meeting.lanes; lanes != 0; lanes &= lanes - 1) {
     Thread* thread = machine.pool[warp.index * kWarpSize + std::countr_zero(lanes)].get();
-    if (thread == last) continue;
-    thread->waits = Waits::kNo;
-    others[n++] = thread;
+    if (thread != last) others[n++] = thread;
   }
   machine.schedule.ReleaseWarp(others, n);
 }

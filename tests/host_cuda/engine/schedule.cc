@@ -15,8 +15,7 @@ void Schedule::Start(Order order, Random random, size_t threads) {
 
 void Schedule::Arrange(Thread** threads, size_t n) {
   if (order_ == Order::kDescending) std::reverse(threads, threads + n);
-  if (order_ != Order::kRandom) return;
-  for (size_t i = n; i > 1; --i) std::swap(threads[i - 1], threads[random_.Below(static_cast<uint32_t>(i))]);
+  if (order_ == Order::kRandom) random_.Shuffle(threads, n);
 }
 
 void Schedule::ReleaseBlock(Thread** threads, size_t n) {
@@ -33,12 +32,11 @@ void Schedule::ReleaseWarp(Thread** threads, size_t n) {
   for (size_t i = n; i > 0; --i) PushFront(threads[i - 1]);
 }
 
-Thread* Schedule::Next() {
-  if (count_ == 0) return nullptr;
-  Thread* thread = ring_[head_];
-  head_ = (head_ + 1) & mask_;
-  --count_;
-  return thread;
+bool Schedule::Ready(const Thread* thread) const {
+  for (size_t i = 0; i < count_; ++i) {
+    if (ring_[(head_ + i) & mask_] == thread) return true;
+  }
+  return false;
 }
 
 }  // namespace host_cuda

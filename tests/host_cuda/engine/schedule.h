@@ -1,12 +1,14 @@
 // Which CUDA thread runs next. Real warps promise no order, so each order here is one that a kernel must survive:
-//   ascending, descending  greedy: a thread runs until it must wait, a warp until it waits for the block: the worst
-//   case for
-//                          a missing barrier, as one warp is as far ahead of the others as it can be
-//   random                 from a seed: lanes drift apart in a warp, warps in a block
+//
+// ascending, descending: greedy: a thread runs until it must wait, a warp until it waits for the block. This is the
+// worst case for a missing barrier, as one warp is as far ahead of the others as it can be.
+//
+// random, from a seed: lanes drift apart in a warp, warps in a block.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "tests/host_cuda/engine/settings.h"
@@ -28,10 +30,22 @@ class Random {
     return static_cast<uint32_t>((state_ * 0x2545F4914F6CDD1Dull) >> 32);
   }
   uint32_t Below(uint32_t n) { return static_cast<uint32_t>((uint64_t{Next()} * n) >> 32); }
+  template <class T>
+  void Shuffle(T* items, size_t n);
 
  private:
   uint64_t state_;
 };
+
+// Two places a number: 16 bits are enough for the threads of a block.
+template <class T>
+void Random::Shuffle(T* items, size_t n) {
+  for (size_t i = n; i > 1; --i) {
+    const uint32_t bits = Next();
+    std::swap(items[i - 1], items[(bits & 0xffff) * i >> 16]);
+    if (--i > 1) std::swap(items[i - 1], items[(bits >> 16) * i >> 16]);
+  }
+}
 
 class Schedule {
  public:
@@ -43,7 +57,16 @@ class Schedule {
   void Back(Thread* thread) { Push(thread); }
 
   // nullptr: nobody is ready.
-  Thread* Next();
+  Thread* Next() {
+    if (count_ == 0) return nullptr;
+    Thread* const thread = ring_[head_];
+    head_ = (head_ + 1) & mask_;
+    --count_;
+    return thread;
+  }
+
+  // Whether it is among those that Next() will give.
+  bool Ready(const Thread* thread) const;
 
   // Whether the lane that completes a warp operation lets the others go first.
   bool LastLaneSteps() { return order_ == Order::kRandom && (random_.Next() & 1) != 0; }

@@ -1,28 +1,12 @@
-// ldmatrix, stmatrix, movmatrix and mma.sync of the m16n8 shapes.
-//
-// Fragments are as the PTX ISA draws them, seen as matrices of 32-bit words: lane l, row g = l / 4, word t = l % 4. A
-// holds words (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4), B words (t, g), (t + 4, g), C and D elements (g, 2t), (g,
-// 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). Products are exact in float; their sum runs along k in float, which a tensor
-// core does in another way.
+// ldmatrix, stmatrix and movmatrix: lane l holds word l % 4 of row l / 4 of an 8x8 matrix of halves, or of its
+// transpose.
 #pragma once
 
 #include <array>
 
-#include "tests/host_cuda/engine/warp.h"
 #include "tests/host_cuda/ptx/memory.h"
 
 namespace host_cuda::ptx {
-
-enum class Element { kF16, kBf16, kTf32, kE4m3, kE5m2, kS8, kU8 };
-
-struct MmaTile {
-  Element a, b;
-  int k = 16;
-  bool half_accumulator = false, saturate = false;
-};
-
-// d: four words (f32, s32), or two (f16x2).
-void Mma(const MmaTile& tile, u32* d, const u32* a, const u32* b, const u32* c, const Loc& where);
 
 // Row i of the matrices is what lane i's row is; each lane gets word l % 4 of row l / 4 of every matrix, or of its
 // transpose.
@@ -53,15 +37,6 @@ inline u32 MoveMatrixTransposed(u32 in, const Loc& where = Loc::current()) {
   u32 out = 0;
   ExchangeRows(&row, 1, true, &out, where);
   return out;
-}
-
-template <int kD, int kA, int kB>
-inline std::array<u32, kD> MatrixMultiply(const MmaTile& tile, const std::array<u32, kA>& a,
-                                          const std::array<u32, kB>& b, const std::array<u32, kD>& c,
-                                          const Loc& where = Loc::current()) {
-  std::array<u32, kD> d;
-  Mma(tile, d.data(), a.data(), b.data(), c.data(), where);
-  return d;
 }
 
 }  // namespace host_cuda::ptx

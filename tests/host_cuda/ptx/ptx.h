@@ -12,4 +12,5 @@
 #include "tests/host_cuda/ptx/convert.h"
 #include "tests/host_cuda/ptx/matrix.h"
 #include "tests/host_cuda/ptx/memory.h"
+#include "tests/host_cuda/ptx/mma.h"
 #include "tests/host_cuda/ptx/types.h"

@@ -7,7 +7,7 @@
 
 #include "tests/host_cuda/engine/barrier.h"
 #include "tests/host_cuda/engine/warp.h"
-#include "tests/host_cuda/ptx/matrix.h"
+#include "tests/host_cuda/ptx/mma.h"
 #include "tests/host_cuda/testing/run.h"
 
 namespace host_cuda {
@@ -43,7 +43,7 @@ void Measure(Order order) {
     for (uint32_t i = 0; i < kTimes; ++i) Shuffle(ShuffleMode::kButterfly, i, 1, 31, ~0u);
   });
   const double mma = Seconds(kBlocks / 10, kThreads, [] {
-    const ptx::MmaTile tile{ptx::Element::kBf16, ptx::Element::kBf16, 16, false, false};
+    const ptx::MmaTile tile{ptx::Element::kBf16, ptx::Element::kBf16, 16, 8, false, false};
     std::array<uint32_t, 4> a{}, c{};
     std::array<uint32_t, 2> b{};
     for (uint32_t i = 0; i < kTimes; ++i) c = ptx::MatrixMultiply<4, 4, 2>(tile, a, b, c);

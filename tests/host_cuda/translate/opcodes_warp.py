@@ -1,8 +1,25 @@
 """What threads do together: barriers, warp operations, matrices."""
 from opcodes_arithmetic import assign
 
-ELEMENTS = {"f16": "kF16", "bf16": "kBf16", "tf32": "kTf32", "e4m3": "kE4m3", "e5m2": "kE5m2", "s8": "kS8", "u8": "kU8"}
-PER_WORD = {"f16": 2, "bf16": 2, "tf32": 1, "e4m3": 4, "e5m2": 4, "s8": 4, "u8": 4}
+ELEMENTS = {"f16": "kF16", "bf16": "kBf16", "tf32": "kTf32", "e4m3": "kE4m3", "e5m2": "kE5m2", "s8": "kS8", "u8": "kU8",
+            "s4": "kS4", "u4": "kU4"}
+PER_WORD = {"f16": 2, "bf16": 2, "tf32": 1, "e4m3": 4, "e5m2": 4, "s8": 4, "u8": 4, "s4": 8, "u4": 8, "b1": 32}
+
+
+def mma_forms():
+    """Rows, k and the types of D, A, B and C of mma.sync on sm_80, and of fp8 on sm_89; but for f64."""
+    forms = set()
+    for k in (8, 16):
+        forms |= {(16, k, d, "f16", "f16", d) for d in ("f16", "f32")} | {(16, k, "f32", "bf16", "bf16", "f32")}
+    forms |= {(16, k, "f32", "tf32", "tf32", "f32") for k in (4, 8)}
+    for integers, shapes in ((("s8", "u8"), ((8, 16), (16, 16), (16, 32))), (("s4", "u4"), ((8, 32), (16, 32), (16, 64))),
+                             (("b1",), ((8, 128), (16, 128), (16, 256)))):
+        forms |= {(*shape, "s32", a, b, "s32") for shape in shapes for a in integers for b in integers}
+    forms |= {(16, k, d, a, b, d) for k in (16, 32) for d in ("f16", "f32") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")}
+    return forms
+
+
+MMA = mma_forms()
 SHUFFLES = {"up": "kUp", "down": "kDown", "bfly": "kButterfly", "idx": "kIndex"}
 REDUCTIONS = {"and": "kAnd", "or": "kOr", "popc": "kPopc"}
 
@@ -122,28 +139,45 @@ def movmatrix(op):
 def mma(op):
     op.need("sync")
     op.need("aligned")
-    shape = op.take_matching("m16n8k")
-    if shape is None:
-        op.fail("unknown shape")
+    rows, k = mma_shape(op)
     op.need("row")
     op.need("col")
     op.count(4)
+    if op.modifiers[-4:] == ["f64"] * 4:
+        return mma_doubles(op, rows, k)
+    saturate = "true" if op.take("satfinite") else "false"
+    bits = {"xor": "kB1Xor", "and": "kB1And"}.get(op.take("xor", "and"))
+    if bits:
+        op.need("popc")
     types = op.modifiers[-4:]
     del op.modifiers[-4:]
-    if len(types) < 4:
-        op.fail("needs four types")
-    d, a, b, c = types
-    saturate = "true" if op.take("satfinite") else "false"
-    k = int(shape[6:])
-    supported = a in ELEMENTS and b in ELEMENTS and d == c and PER_WORD[a] == PER_WORD[b] and \
-        k // PER_WORD[a] in (4, 8) and (d == "s32") == (a in ("s8", "u8")) and d in ("f16", "f32", "s32")
-    if not supported:
+    if (rows, k, *types) not in MMA or (bits is not None) != ("b1" in types):
         op.fail("unknown shape or types")
+    d, a, b, _ = types
+    elements = ", ".join("Element::" + (bits or ELEMENTS[t]) for t in (a, b))
     words = k // PER_WORD[a]
-    results = 2 if d == "f16" else 4
-    tile = f"MmaTile{{Element::{ELEMENTS[a]}, Element::{ELEMENTS[b]}, {k}, {'true' if d == 'f16' else 'false'}, {saturate}}}"
-    operands = ", ".join([op.array(1, "b32", words // 2), op.array(2, "b32", words // 4), op.array(3, "b32", results)])
-    return op.put_array(0, f"MatrixMultiply<{results}, {words // 2}, {words // 4}>({tile}, {operands})")
+    halves = rows // 8
+    results = halves * (1 if d == "f16" else 2)
+    tile = f"MmaTile{{{elements}, {rows}, {words}, {'true' if d == 'f16' else 'false'}, {saturate}}}"
+    counts = (results, words // 4 * halves, words // 4)
+    operands = ", ".join(op.array(i, "b32", n) for i, n in ((1, counts[1]), (2, counts[2]), (3, counts[0])))
+    return op.put_array(0, f"MatrixMultiply<{', '.join(map(str, counts))}>({tile}, {operands})")
+
+
+def mma_shape(op):
+    shape = op.take_matching("m16n8k") or op.take_matching("m8n8k")
+    if shape is None or not shape.split("k")[1].isdigit():
+        op.fail("unknown shape")
+    return int(shape[1:shape.index("n")]), int(shape.split("k")[1])
+
+
+def mma_doubles(op, rows, k):
+    del op.modifiers[-4:]
+    op.take("rn")
+    if (rows, k) != (8, 4):
+        op.fail("unknown shape or types")
+    a, b = (op.value(op.items(i)[0], "f64") for i in (1, 2))
+    return op.put_array(0, f"MatrixMultiplyDoubles({a}, {b}, {op.array(3, 'f64', 2)})")
 
 
 TABLE = {
