@@ -15,15 +15,21 @@ namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
 // Of the workspace: the maxima and weights, then, from a multiple of 256 on, the sums.
-size_t ResultBytes(int partials, int heads) { return (size_t(partials) * heads * sizeof(float2) + 255) / 256 * 256; }
+size_t ResultBytes(int partials, int heads) {
+  return (size_t(partials) * heads * sizeof(float2) + 255) / 256 * 256;
+}
 
-bool Aligned(const void* p, size_t to) { return reinterpret_cast<uintptr_t>(p) % to == 0; }
+bool Aligned(const void* p, size_t to) {
+  return reinterpret_cast<uintptr_t>(p) % to == 0;
+}
 
 // The sizes that have kernels of their own, and those that others are padded to.
 bool Exact(int head_dim) {
   return head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128 || head_dim == 256;
 }
-int PaddedHead(int head_dim) { return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256; }
+int PaddedHead(int head_dim) {
+  return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
+}
 
 KvWay WayFor(const AttentionArgs& a) {
   const bool aligned = a.layout.dtype == KvDType::kBF16 && Exact(a.layout.head_dim) &&
@@ -63,8 +69,8 @@ AttentionParams ParamsOf(const AttentionArgs& a) {
   p.heads = a.kv_heads * a.shape.group;
   p.plan = a.plan;
   p.results = static_cast<float2*>(a.workspace);
-  p.sums = reinterpret_cast<float*>(static_cast<unsigned char*>(a.workspace) +
-                                    ResultBytes(a.capacity.partials, p.heads));
+  p.sums =
+      reinterpret_cast<float*>(static_cast<unsigned char*>(a.workspace) + ResultBytes(a.capacity.partials, p.heads));
   p.factor = (a.soft_cap > 0 ? 1 : a.scale) * kLog2E;
   p.scale_cap = a.soft_cap > 0 ? a.scale / a.soft_cap : 0;
   p.cap = a.soft_cap;

@@ -35,8 +35,7 @@ cudaError_t Launch(Kernel kernel, int blocks, int y, int threads, size_t shared,
                    cudaStream_t stream) {
   if (blocks == 0) return cudaSuccess;
   if (shared > 48 * 1024) {
-    const cudaError_t allowed =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared));
+    const cudaError_t allowed = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared));
     if (allowed != cudaSuccess) return allowed;
   }
   kernel<<<dim3(GridX(blocks, y), unsigned(y)), unsigned(threads), shared, stream>>>(params);

@@ -14,9 +14,9 @@ struct AttentionParams {
   __nv_bfloat16* out;
   int64_t q_stride, out_stride;
 
-  const unsigned char* kv;                         // of the pool's layer, at the first KV head
-  int64_t block_bytes, plane_bytes, head_bytes;    // kv_layout.h
-  int64_t scales_offset;                           // int8: from the start of a head slice
+  const unsigned char* kv;                       // of the pool's layer, at the first KV head
+  int64_t block_bytes, plane_bytes, head_bytes;  // kv_layout.h
+  int64_t scales_offset;                         // int8: from the start of a head slice
   const int32_t* block_table;
   int max_blocks, block_size, head_dim;
   bool int8;
@@ -41,11 +41,14 @@ struct HeadChunk {
   int kv_head, first, count;  // first: of all query heads
 
   __device__ HeadChunk(const AttentionParams& p, int y)
-      : kv_head(y / p.chunks), first(kv_head * p.group + y % p.chunks * kSpanItemRows),
+      : kv_head(y / p.chunks),
+        first(kv_head * p.group + y % p.chunks * kSpanItemRows),
         count(min(kSpanItemRows, p.group - y % p.chunks * kSpanItemRows)) {}
 };
 
 // The first key that a row at `position` sees.
-__device__ inline int FirstKey(int position, int window) { return max(0, position - (window - 1)); }
+__device__ inline int FirstKey(int position, int window) {
+  return max(0, position - (window - 1));
+}
 
 }  // namespace sluice::kernels::cuda

@@ -10,12 +10,18 @@ namespace {
 
 constexpr int kHeaderWords = sizeof(AttentionPlanHeader) / sizeof(int32_t);
 
-constexpr int DivideUp(int a, int b) { return a / b + (a % b != 0); }
+constexpr int DivideUp(int a, int b) {
+  return a / b + (a % b != 0);
+}
 
 // The first key that a row at `position` sees.
-int FirstKey(int position, int window) { return window == 0 ? 0 : std::max(0, position - window + 1); }
+int FirstKey(int position, int window) {
+  return window == 0 ? 0 : std::max(0, position - window + 1);
+}
 
-int TokensOfSpanItem(int group) { return kSpanItemRows / ItemHeads(group); }
+int TokensOfSpanItem(int group) {
+  return kSpanItemRows / ItemHeads(group);
+}
 int TokensOfPrefillItem(const AttentionShape& shape) {
   return PrefillItemRows(shape.head_dim) / ItemHeads(shape.group);
 }

@@ -82,8 +82,8 @@ class Problem {
 
     DeviceArray<__nv_bfloat16> q_device(q), out(std::vector<__nv_bfloat16>(rows * out_stride, Untouched()));
     DeviceArray<unsigned char> kv_device(kv);
-    DeviceArray<unsigned char> workspace(std::vector<unsigned char>(
-        AttentionWorkspace(args.capacity.partials, shape_.heads(), shape_.head_dim), 0xff));
+    DeviceArray<unsigned char> workspace(
+        std::vector<unsigned char>(AttentionWorkspace(args.capacity.partials, shape_.heads(), shape_.head_dim), 0xff));
     DeviceArray<int32_t> table_device(table), plan_device(plan);
     DeviceArray<float> sinks_device(sinks_);
     args.q = q_device.data();
@@ -257,34 +257,32 @@ TEST_P(AttentionShapes, AgreesWithTheDefinitionWhicheverKernelDoesIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionShapes,
-                         testing::Values(
-                             Case{{1, 1, 64}, {1, 2, 40}, {1, 2, 40}},                       //
-                             Case{{3, 3, 64}, {1, 16, 17, 300, 70}, {1, 1, 3, 2, 30}},        //
-                             Case{{2, 4, 128}, {300, 90}, {4, 35}},                           //
-                             Case{{1, 8, 80, 32}, {70, 33}, {1, 12}},                         //
-                             Case{{1, 7, 96, 48}, {65, 257, 30}, {2, 1, 30}},                 //
-                             Case{{1, 16, 64}, {64, 520}, {6, 1}},                            //
-                             Case{{1, 2, 256}, {260, 40}, {2, 40}},                           //
-                             Case{{1, 20, 64}, {80, 300}, {6, 1}},                            //
-                             Case{{2, 2, 10, 5}, {43, 280}, {43, 2}},                         //
-                             Case{{1, 4, 16, 3}, {20, 66}, {20, 1}},                          //
-                             Case{{2, 1, 33, 16}, {50}, {2}},                                 //
-                             Case{{1, 3, 100, 16}, {50, 27}, {2, 27}},                        //
-                             Case{{1, 2, 130, 16}, {50}, {40}},                               //
-                             Case{{2, 2, 64, 16, KvDType::kBF16, 0, 0, false, 5, 2}, {90}, {40}}));
+                         testing::Values(Case{{1, 1, 64}, {1, 2, 40}, {1, 2, 40}},                  //
+                                         Case{{3, 3, 64}, {1, 16, 17, 300, 70}, {1, 1, 3, 2, 30}},  //
+                                         Case{{2, 4, 128}, {300, 90}, {4, 35}},                     //
+                                         Case{{1, 8, 80, 32}, {70, 33}, {1, 12}},                   //
+                                         Case{{1, 7, 96, 48}, {65, 257, 30}, {2, 1, 30}},           //
+                                         Case{{1, 16, 64}, {64, 520}, {6, 1}},                      //
+                                         Case{{1, 2, 256}, {260, 40}, {2, 40}},                     //
+                                         Case{{1, 20, 64}, {80, 300}, {6, 1}},                      //
+                                         Case{{2, 2, 10, 5}, {43, 280}, {43, 2}},                   //
+                                         Case{{1, 4, 16, 3}, {20, 66}, {20, 1}},                    //
+                                         Case{{2, 1, 33, 16}, {50}, {2}},                           //
+                                         Case{{1, 3, 100, 16}, {50, 27}, {2, 27}},                  //
+                                         Case{{1, 2, 130, 16}, {50}, {40}},                         //
+                                         Case{{2, 2, 64, 16, KvDType::kBF16, 0, 0, false, 5, 2}, {90}, {40}}));
 
 INSTANTIATE_TEST_SUITE_P(Variants, AttentionShapes,
-                         testing::Values(
-                             Case{{2, 3, 64, 16, KvDType::kBF16, 1}, {300, 40}, {3, 40}},
-                             Case{{2, 3, 64, 16, KvDType::kBF16, 70}, {300, 700, 200}, {5, 2, 70}},
-                             Case{{1, 4, 64, 16, KvDType::kBF16, 256}, {530, 600}, {1, 60}},
-                             Case{{1, 4, 128, 16, KvDType::kBF16, 0, 5.0f}, {70, 60}, {3, 33}},
-                             Case{{2, 4, 64, 16, KvDType::kBF16, 0, 0, true}, {270, 60}, {3, 33}},
-                             Case{{2, 2, 80, 16, KvDType::kBF16, 100, 20.0f, true}, {370, 300}, {3, 70}},
-                             Case{{2, 3, 64, 16, KvDType::kInt8}, {300, 70}, {3, 40}},
-                             Case{{1, 4, 128, 16, KvDType::kInt8, 50, 8.0f, true}, {150, 70}, {3, 40}},
-                             Case{{2, 2, 24, 3, KvDType::kInt8}, {70, 40}, {2, 40}},
-                             Case{{1, 1, 256, 16, KvDType::kInt8}, {70, 40}, {2, 40}}));
+                         testing::Values(Case{{2, 3, 64, 16, KvDType::kBF16, 1}, {300, 40}, {3, 40}},
+                                         Case{{2, 3, 64, 16, KvDType::kBF16, 70}, {300, 700, 200}, {5, 2, 70}},
+                                         Case{{1, 4, 64, 16, KvDType::kBF16, 256}, {530, 600}, {1, 60}},
+                                         Case{{1, 4, 128, 16, KvDType::kBF16, 0, 5.0f}, {70, 60}, {3, 33}},
+                                         Case{{2, 4, 64, 16, KvDType::kBF16, 0, 0, true}, {270, 60}, {3, 33}},
+                                         Case{{2, 2, 80, 16, KvDType::kBF16, 100, 20.0f, true}, {370, 300}, {3, 70}},
+                                         Case{{2, 3, 64, 16, KvDType::kInt8}, {300, 70}, {3, 40}},
+                                         Case{{1, 4, 128, 16, KvDType::kInt8, 50, 8.0f, true}, {150, 70}, {3, 40}},
+                                         Case{{2, 2, 24, 3, KvDType::kInt8}, {70, 40}, {2, 40}},
+                                         Case{{1, 1, 256, 16, KvDType::kInt8}, {70, 40}, {2, 40}}));
 
 }  // namespace
 }  // namespace sluice::kernels::cuda

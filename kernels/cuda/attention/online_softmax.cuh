@@ -92,8 +92,8 @@ __device__ inline void LoadValues(uint32_t (&v)[4], const Piece<kDim>& piece, in
 // `masked`: some row does not see some key of the tile, which begins at key `tile`.
 template <int kDim>
 __device__ inline void Weigh(uint32_t (&weights)[kTilePieces][4], float (&scores)[2 * kTilePieces][4],
-                             SpanSum<kDim>& sum, const RowKeys& keys, int tile, bool masked,
-                             const AttentionParams& p, int lane) {
+                             SpanSum<kDim>& sum, const RowKeys& keys, int tile, bool masked, const AttentionParams& p,
+                             int lane) {
   if (p.cap > 0) {
 #pragma unroll
     for (int n = 0; n < 2 * kTilePieces; ++n) {

@@ -1,7 +1,7 @@
-// Prefill items (FlashAttention-2; Dao 2023): a block an item and KV head, each warp 16 or 32 rows (tokens x heads of the
-// group) against tiles of 64 keys that all warps share; a warp brings in a quarter of each tile. The values of a tile
-// come while its scores are computed, the next keys while values are added. The sum over spans waits in shared memory
-// while a span's is in registers.
+// Prefill items (FlashAttention-2; Dao 2023): a block an item and KV head, each warp 16 or 32 rows (tokens x heads of
+// the group) against tiles of 64 keys that all warps share; a warp brings in a quarter of each tile. The values of a
+// tile come while its scores are computed, the next keys while values are added. The sum over spans waits in shared
+// memory while a span's is in registers.
 #pragma once
 
 #include "kernels/cuda/attention/kv_pieces.cuh"
@@ -108,8 +108,8 @@ class PrefillWarp {
   }
 
   __device__ void Add(Scores& scores, const Piece<kDim> (&values)[kTilePieces], int tile_key) {
-    const bool masked = tile_key < FirstKey(shared_.last_position, p_.window) ||
-                        tile_key + kTileKeys - 1 > shared_.first_position;
+    const bool masked =
+        tile_key < FirstKey(shared_.last_position, p_.window) || tile_key + kTileKeys - 1 > shared_.first_position;
     uint32_t weights[kFragments][kTilePieces][4];
 #pragma unroll
     for (int f = 0; f < kFragments; ++f) {
@@ -187,7 +187,8 @@ class PrefillWarp {
   __device__ void TakeState(int f) {
     if constexpr (kFragments > 1) {
       const float4 state = shared_.state[f][lane_];
-      sum_[f].maximum[0] = state.x, sum_[f].maximum[1] = state.y, sum_[f].weight[0] = state.z, sum_[f].weight[1] = state.w;
+      sum_[f].maximum[0] = state.x, sum_[f].maximum[1] = state.y, sum_[f].weight[0] = state.z,
+      sum_[f].weight[1] = state.w;
     }
   }
   __device__ void PutState(int f) {
@@ -198,7 +199,9 @@ class PrefillWarp {
   __device__ RowKeys LastKeys(int f) const {
     return {shared_.last[f][lane_ / 4], shared_.last[f][lane_ / 4 + 8]};
   }
-  __device__ float2& Total(int f, int d, int r) { return reinterpret_cast<float2*>(&shared_.totals[f][d][lane_])[r]; }
+  __device__ float2& Total(int f, int d, int r) {
+    return reinterpret_cast<float2*>(&shared_.totals[f][d][lane_])[r];
+  }
 
   typename PrefillShared<kDim>::Warp& shared_;
   const AttentionParams& p_;
@@ -215,8 +218,7 @@ __device__ inline const PrefillItem* Prefills(const AttentionParams& p) {
 }
 
 template <int kDim, KvWay kWay>
-__device__ void ComputePrefill(const AttentionParams& p, PrefillShared<kDim>& shared, int item, int warp,
-                               int lane) {
+__device__ void ComputePrefill(const AttentionParams& p, PrefillShared<kDim>& shared, int item, int warp, int lane) {
   PrefillWarp<kDim, kWay> rows(shared, p, Prefills(p)[item], HeadChunk(p, int(blockIdx.y)), warp, lane);
   const KvHead& head = shared.warps[warp].head;
   int tile = head.first / kTileKeys;

@@ -43,8 +43,8 @@ struct PieceCursor {
 template <int kDim, KvWay kWay>
 class PieceRing {
  public:
-  __device__ PieceRing(Piece<kDim>* ring, const AttentionParams& p, const KvHead& head, const SpanBlocks<kDim, kWay>& blocks,
-                       int begin, int end, int lane)
+  __device__ PieceRing(Piece<kDim>* ring, const AttentionParams& p, const KvHead& head,
+                       const SpanBlocks<kDim, kWay>& blocks, int begin, int end, int lane)
       : ring_(ring), p_(p), head_(head), blocks_(blocks), cursor_(begin, end), lane_(lane) {
 #pragma unroll 1
     for (int i = 0; i < kRing - 1; ++i) Issue();

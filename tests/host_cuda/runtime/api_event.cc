@@ -204,7 +204,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (!state) return cudaErrorInvalidResourceHandle;
     if (state->capture) return cudaErrorCapturedEvent;
     if (Reached(*state)) return runtime.device(CurrentDevice()).stuck;
-    if (state->place.queue) runtime.Hurry(state->place.queue->device);
+    runtime.Want(state->place);
     return cudaErrorNotReady;
   });
 }

@@ -144,7 +144,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     if (!queue) return cudaErrorInvalidResourceHandle;
     if (const cudaError_t error = RefuseIfCapturing(queue, "cudaStreamQuery")) return error;
     if (queue->done >= queue->issued) return runtime.device(queue->device).stuck;
-    runtime.Hurry(queue->device);
+    runtime.Want({queue, queue->issued});
     return cudaErrorNotReady;
   });
 }

@@ -66,6 +66,7 @@ void Runtime::Reset(const RuntimeSettings& fresh) {
     device.stuck = cudaSuccess;
     device.queues.clear();
     device.peers.clear();
+    device.wanted.clear();
     device.limits.clear();
     device.pool = {};
     device.random.seed(settings.seed * 16 + i);
@@ -121,18 +122,23 @@ void Runtime::Append(const std::shared_ptr<Queue>& queue, DeviceWork work, std::
   work_came.notify_all();
 }
 
-void Runtime::Hurry(int index) {
-  device(index).hurry = true;
+void Runtime::Want(const Place& place) {
+  if (place.Reached()) return;
+  for (auto& device : devices) {  // what it comes after may be on other devices
+    auto same = std::find_if(device->wanted.begin(), device->wanted.end(),
+                             [&](const Place& other) { return other.queue == place.queue; });
+    if (same == device->wanted.end()) {
+      device->wanted.push_back(place);
+    } else {
+      same->done = std::max(same->done, place.done);
+    }
+  }
   work_came.notify_all();
 }
 
 void Runtime::Wait(std::unique_lock<std::mutex>& lock, const Place& place) {
-  // What it waits for may be on other devices.
-  while (!place.Reached()) {
-    for (auto& device : devices) device->hurry = true;
-    work_came.notify_all();
-    work_done.wait(lock);
-  }
+  Want(place);
+  while (!place.Reached()) work_done.wait(lock);
 }
 
 void Runtime::WaitForDevice(std::unique_lock<std::mutex>& lock, int index) {
@@ -142,9 +148,13 @@ void Runtime::WaitForDevice(std::unique_lock<std::mutex>& lock, int index) {
   for (const Place& place : places) Wait(lock, place);
 }
 
-bool Runtime::MayStart(const Device& device) const {
+bool Runtime::MayRun(Device* device) const {
+  std::erase_if(device->wanted, [](const Place& place) { return place.Reached(); });
+  if (!device->wanted.empty()) return true;
   const auto now = Clock::now();
-  return device.hurry || now - device.last_came >= settings.late || now - device.first_came >= 20 * settings.late;
+  if (now - device->last_came < settings.late && now - device->first_came < 20 * settings.late) return false;
+  for (const auto& queue : device->queues) device->wanted.push_back({queue, queue->issued});
+  return true;
 }
 
 void Runtime::RunDevice(Device* device) {
@@ -160,11 +170,10 @@ void Runtime::RunDevice(Device* device) {
       if (std::all_of(after.begin(), after.end(), [](const Place& p) { return p.Reached(); })) ready.push_back(queue);
     }
     if (!any) {
-      device->hurry = false;
       work_came.wait(lock);
       continue;
     }
-    if (!MayStart(*device)) {
+    if (!MayRun(device)) {
       work_came.wait_for(lock, settings.late);
       continue;
     }
@@ -172,7 +181,6 @@ void Runtime::RunDevice(Device* device) {
       work_came.wait_for(lock, kStalled);
       continue;
     }
-    device->hurry = true;  // once begun it goes on until nothing is left
     std::shuffle(ready.begin(), ready.end(), device->random);
     bool moved = false;
     for (size_t i = 0; i < ready.size() && !moved; ++i) RunOne(lock, device, ready[i], &moved);
