@@ -31,7 +31,7 @@ class InMemoryPair {
     std::function<void(const kvtransfer::Receiver::End&)> on_received;
   };
 
-  InMemoryPair(uint64_t epoch, kvtransfer::HostKv from, kvtransfer::HostKv to,
+  InMemoryPair(uint64_t epoch, kvtransfer::PoolView from, kvtransfer::PoolView to,
                std::shared_ptr<kvtransfer::FaultState> faults, Callbacks callbacks)
       : from_(std::move(from)),
         to_(std::move(to)),
@@ -194,7 +194,7 @@ class InMemoryPair {
     if (target_.erase(end.lease_id) > 0) callbacks_.on_received(end);
   }
 
-  const kvtransfer::HostKv from_, to_;
+  const kvtransfer::PoolView from_, to_;
   const Callbacks callbacks_;
   // Of the sender's thread.
   kvtransfer::Sender sender_;
