@@ -96,7 +96,6 @@ class BrokenContext final : public Context {
     vocab_ = p.head->rows();
   }
   void AwaitIssued() override { good_->AwaitIssued(); }
-  void AwaitIssued() override { good_->AwaitIssued(); }
   absl::Status Finish() override {
     absl::Status done = good_->Finish();
     for (size_t i = 0; i < logit_rows_.size(); ++i) BreakLogits(logits_ + int64_t(i) * vocab_, logit_rows_[i]);
