@@ -144,13 +144,11 @@ class InMemoryPair {
     if (sender_.dead()) return;
     const auto buffer = send_channel_->Buffer(gather.sequence, size_t(gather.bytes));
     if (!buffer.ok()) return sender_.Abort(buffer.status());
-    uint64_t checksum = 0;
-    if (!gather.dropped) {
-      GatherPiece(gather.piece, from_, source_.at(gather.lease_id), *buffer);
-      checksum = kvtransfer::Checksum(*buffer);
-    }
+    absl::StatusOr<uint64_t> checksum = 0;
+    if (!gather.dropped) checksum = GatherPiece(gather.piece, from_, source_.at(gather.lease_id), *buffer);
+    if (!checksum.ok()) return sender_.Abort(checksum.status());
     if (absl::Status s = send_channel_->Send(gather.sequence); !s.ok()) return sender_.Abort(s);
-    sender_.Sent(gather.sequence, checksum, send_thread_.Now());
+    sender_.Sent(gather.sequence, *checksum, send_thread_.Now());
   }
   void EndSent(const kvtransfer::Sender::End& end) {
     if (source_.erase(end.lease_id) > 0) callbacks_.on_sent(end);
@@ -183,10 +181,10 @@ class InMemoryPair {
     absl::Status status;
     if (const auto view = receive_channel_->View(scatter.sequence); !view.ok()) {
       status = view.status();
-    } else if (kvtransfer::Checksum(*view) != scatter.checksum) {
-      status = absl::DataLossError("wrong checksum");
     } else {
-      ScatterPiece(scatter.piece, to_, target_.at(scatter.lease_id), *view);
+      const absl::StatusOr<uint64_t> sum = ScatterPiece(scatter.piece, to_, target_.at(scatter.lease_id), *view);
+      if (!sum.ok()) status = sum.status();
+      if (sum.ok() && *sum != scatter.checksum) status = absl::DataLossError("wrong checksum");
     }
     receiver_.Scattered(scatter.sequence, status, receive_thread_.Now());
   }
