@@ -42,10 +42,12 @@ struct Variable {
   std::string name;  // mangled
   void* address = nullptr;
   size_t bytes = 0;
+  bool constant = false;  // __constant__
 };
 
 void RegisterVariable(Variable variable);
 const Variable* FindVariable(const std::string& name);
+bool IsConstant(const void* address);  // in a __constant__ variable
 
 struct Launch {
   Dim3 grid, block;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 
 #include "tests/host_cuda/engine/grid.h"
@@ -36,6 +37,14 @@ void RegisterVariable(Variable variable) {
 const Variable* FindVariable(const std::string& name) {
   const auto found = Variables().find(name);
   return found == Variables().end() ? nullptr : &found->second;
+}
+
+bool IsConstant(const void* address) {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  return std::any_of(Variables().begin(), Variables().end(), [=](const auto& named) {
+    const Variable& variable = named.second;
+    return variable.constant && at - reinterpret_cast<uintptr_t>(variable.address) < variable.bytes;
+  });
 }
 
 }  // namespace host_cuda

@@ -1,6 +1,7 @@
 """Writes a parsed module as C++: a static function for each function, a struct of bytes for each variable."""
 import re
 
+import forms
 from external import EXTERNAL
 from opcodes import TABLE
 from operation import Operation
@@ -155,7 +156,7 @@ class Emitter:
         parts += bodies
         parts += ["", "const bool registered = [] {"]
         parts += [self.registration(f) for f in self.module.functions if f.entry]
-        parts += [f'  RegisterVariable({{"{v.name}", v_{identifier(v.name)}, {v.bytes}}});'
+        parts += [f'  RegisterVariable({{"{v.name}", v_{identifier(v.name)}, {v.bytes}, {"true" if v.space == "const" else "false"}}});'
                   for v in self.variables.values() if not v.external]
         parts += ["  return true;", "}();", "", "}  // namespace", ""]
         return "\n".join(parts)
@@ -300,6 +301,8 @@ class Emitter:
         operation = Operation(instruction, names)
         if operation.base not in TABLE:
             raise PtxError(instruction.line, f"unknown opcode {instruction.opcode!r}")
+        if forms.find(instruction.opcode) is None:
+            operation.fail("no such form; known: " + "  ".join(form.text for form in forms.BY_BASE[operation.base]))
         text = TABLE[operation.base](operation)
         operation.end()
         self.opcodes.add(instruction.opcode)
