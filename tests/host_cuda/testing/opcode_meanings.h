@@ -20,8 +20,8 @@ using s32 = int32_t;
 using s64 = int64_t;
 using f32 = float;
 using f64 = double;
-using Int128 = __int128;
-using UInt128 = unsigned __int128;
+__extension__ using Int128 = __int128;
+__extension__ using UInt128 = unsigned __int128;
 
 template <class T>
 T Wrap(u64 value) {
@@ -212,9 +212,6 @@ inline u16 HFtz(u16 bits) {
 }
 inline u16 HSat(u16 bits) {
   return HValue(bits) > 0 ? std::min<u16>(bits, 0x3c00) : 0;
-}
-inline u16 WSat(u16 bits) {
-  return WValue(bits) > 0 ? std::min<u16>(bits, 0x3f80) : 0;
 }
 inline u16 HRounded(char mode, __float128 value) {
   return static_cast<u16>(HalfReference::Rounded(mode, value));

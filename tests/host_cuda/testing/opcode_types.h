@@ -140,6 +140,8 @@ struct SmallPair {
            SmallType<R>::Same(static_cast<u16>(a >> 16), static_cast<u16>(b >> 16));
   }
 };
+using T_b16 = T_u16;
+using T_b32 = T_u32;
 using T_h = SmallType<HalfReference>;
 using T_w = SmallType<BrainReference>;
 using T_hh = SmallPair<HalfReference>;

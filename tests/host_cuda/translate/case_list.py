@@ -4,10 +4,10 @@ A case: the instruction, with a, b, c for inputs and d for the result; the input
 C++, which shares no code with ../ptx. Where one instruction alone can't be observed there are several.
 
 Types of the test (../testing/opcode_types.h): integers, float and double as in PTX; pred; z32 and z64, float and double whose zeros
-are alike; h, w for the bits of f16 and bf16, hh and ww for pairs of them.
+are alike; h, w for the bits of f16 and bf16, hh and ww for pairs of them; b16 and b32 for other bits.
 
 What a case may use beside: `cell`, 128 bytes of global memory and their address; `box`, 16 bytes of shared memory; `fixed`, a
-constant of eight 16-bit words 0x1101, 0x1202, ... 0x1808.
+constant of eight 16-bit words 0x1101, 0x1202, ... 0x1808; `echo`, a function that returns its 16 bytes.
 """
 
 U, S, F = ("u16", "u32", "u64"), ("s16", "s32", "s64"), ("f32", "f64")

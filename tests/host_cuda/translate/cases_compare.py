@@ -21,11 +21,9 @@ def turn(key, *choices):
 
 
 def setp(line, compared, ftz, t, inputs, truth):
-    """One result, or one of two with a third operand."""
-    results, c, negated = turn((line, "setp"), ("d", None, ""), ("q|d", "!c", "!"), ("d|q", "c", ""))
-    if c is None:
-        case(f"setp.{compared}{ftz}.{t} d, a, b;", inputs, "pred", truth)
-        return
+    """With a third operand, and one of two results where there may be two."""
+    second = [("q|d", "!c", "!"), ("d|q", "c", "")] if t not in ("f16", "bf16") else [("d", "!c", ""), ("d", "c", "")]
+    results, c, negated = turn((line, "setp"), *second)
     how = turn((line, "setp with"), "and", "or", "xor")
     case(f"{{ .reg .pred q; setp.{compared}.{how}{ftz}.{t} {results}, a, b, {c}; }}", f"{inputs} pred", "pred",
          f"{negated}({truth}) {BOOL[how]} {c}")
@@ -64,17 +62,22 @@ for types, names in ((BITS, ("eq", "ne")), (S, ("eq", "ne", "lt", "le", "gt", "g
     for t in types:
         for name in names:
             both = f"{test_type(t)} {test_type(t)}"
+            case(f"setp.{name}.{t} d, a, b;", both, "pred", f"a {INTEGER[name]} b")
             setp(types, name, "", t, both, f"a {INTEGER[name]} b")
             set_(types, name, "", t, both, f"a {INTEGER[name]} b", *WORDS)
-for name, form in FLOAT.items():
+for i, (name, form) in enumerate(FLOAT.items()):
     for t, ftz, flush in (("f32", "", ""), ("f32", ".ftz", "Ftz"), ("f64", "", "")):
         truth = form.format(f"{flush}(a)", f"{flush}(b)")
-        setp(t, name, ftz, t, f"{t} {t}", truth)
+        case(f"setp.{name}{ftz}.{t} d, a, b;", f"{t} {t}", "pred", truth)
+        if i % 2 == 0:
+            setp(t + ftz, name, ftz, t, f"{t} {t}", truth)
         set_(t + ftz, name, ftz, t, f"{t} {t}", truth, *WORDS)
     for k, x, ftz in (("f16", "h", ""), ("f16", "h", ".ftz"), ("bf16", "w", "")):
         of = f"{x.upper()}Value({'HFtz' if ftz else ''}(u16({{}})))"
         truth = form.format(of.format("a"), of.format("b"))
-        setp(k, name, ftz, k, f"{x} {x}", truth)
+        case(f"setp.{name}{ftz}.{k} d, a, b;", f"{x} {x}", "pred", truth)
+        if i % 2 == 1:
+            setp(k + ftz, name, ftz, k, f"{x} {x}", truth)
         set_(k + ftz, name, ftz, k, f"{x} {x}", truth, k, "u16", "s16", "u32", "s32")
         halves = [form.format(of.format(f"a >> {at}"), of.format(f"b >> {at}")) for at in (0, 16)]
         setp_pair(name, ftz, k, x, *halves)

@@ -12,6 +12,10 @@ OWN = ".local .align 16 .b8 own[16]; "
 SIZES = {"8": 1, "16": 2, "32": 4, "64": 8}
 
 
+ECHO = ".param .align 16 .b8 given[16]; .param .align 16 .b8 back[16];"
+SIZES_OF = set("b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64".split())
+
+
 def sweep(text):
     """(opcode, {group's first alternative: what is taken}) for a form's text."""
     form = next(f for f in forms.ALL if f.text == text)
@@ -47,6 +51,23 @@ def vector(first, last, n):
     return last if n == 1 else "{" + ", ".join([first] + ["_"] * (n - 2) + [last]) + "}"
 
 
+# Each type and vector through every space: what nvcc emits most.
+for t in (t for g in forms.BY_BASE["ldu"][0].groups for t in g.alternatives if t in SIZES_OF):
+    for n in (1, 2, 4):
+        if n * size_of(t) > 16:
+            continue
+        kind = test_type(t)
+        values = "x0" if n == 1 else "{" + ", ".join(f"x{i}" for i in range(n)) + "}"
+        register = "b16" if size_of(t) == 1 else t
+        v = f".v{n}" if n > 1 else ""
+        start = " ".join(f"mov.b{max(16, 8 * size_of(t))} x{i}, {'a' if i == n - 1 else 'b'};" for i in range(n))
+        through = " ".join(f"st{space}{v}.{t} [{at}], {values}; ld{space}{v}.{t} {values}, [{at}];"
+                           for space, at in ((".global", "cell"), (".shared", "box"), (".local", "own"), ("", "cell")))
+        through += f" {{ {ECHO} st.param{v}.{t} [given], {values}; call (back), echo, (given); ld.param{v}.{t} {values}, [back]; }}"
+        end = "xor.b{0} d, x{1}, x0;".format(max(16, 8 * size_of(t)), n - 1) if n > 1 and t[0] in "bu" else f"mov.b{max(16, 8 * size_of(t))} d, x{n - 1};"
+        case(wrapped(f".reg .{register} " + ", ".join(f"x{i}" for i in range(n)) + f"; {start} {through} {end}"),
+             f"{kind} {kind}", kind, "a ^ b" if end.startswith("xor") else "a")
+
 # A load reads back what plain stores left: the last element of a vector is a, the first b.
 for line in forms.ALL:
     if line.base not in ("ld", "ldu") or "param" in line.text:
@@ -81,14 +102,11 @@ for line in forms.ALL:
         policy = ", policy" if POLICY in taken else ""
         case(wrapped(f"{opcode} [{at}], {values}{policy}; {plain('ld', space, t)} d, [{at}+{size_of(t) * (n - 1)}];"), f"{kind} {kind}", kind, "a")
 
-# Parameters of calls are memory of the caller.
-for (load, of_load), (store, of_store) in zip(sweep("ld.{param,param::entry,param::func}[$VEC].{$MEM}"), sweep("st.{param,param::func}[$VEC].{$MEM}")):
-    t = of_load[-1]
-    kind, n, m = test_type(t), count_of(of_load), count_of(of_store)
-    values = "a" if m == 1 else "{b, a}" if m == 2 else "{b, b, b, a}"
-    size = size_of(t)
-    case(f"{{ .param .align 16 .b8 given[32]; {store} [given+{size * (n - m) if n > m else 0}], {values}; "
-         f"{load} {vector('_', 'd', n)}, [given+{size * (m - n) if m > n else 0}]; }}", f"{kind} {kind}", kind, "a")
+# Parameters of calls in their longer spelling; those of a kernel.
+for t in ("u32", "b64"):
+    kind = test_type(t)
+    case(f"{{ {ECHO} st.param::func.{t} [given], a; call (back), echo, (given); ld.param::func.{t} d, [back]; }}", kind, kind, "a")
+case("{ .reg .b64 x; ld.param::entry.u64 x, [records]; mad.wide.u32 x, i, 32, x; setp.eq.u64 d, x, record; }", "u32", "pred", "true")
 
 # Registers that are wider than what is loaded and stored.
 for t in ("u8", "s8", "b8", "u16", "s16", "b16", "u32", "s32", "b32"):

@@ -301,8 +301,8 @@ class Emitter:
         operation = Operation(instruction, names)
         if operation.base not in TABLE:
             raise PtxError(instruction.line, f"unknown opcode {instruction.opcode!r}")
-        if forms.find(instruction.opcode) is None:
-            operation.fail("no such form; known: " + "  ".join(form.text for form in forms.BY_BASE[operation.base]))
+        if not forms.find(instruction.opcode):
+            operation.fail("no such form; known: " + "  ".join(forms.expand(form.text) for form in forms.BY_BASE[operation.base]))
         text = TABLE[operation.base](operation)
         operation.end()
         self.opcodes.add(instruction.opcode)

@@ -9,6 +9,8 @@ import dataclasses
 import functools
 import re
 
+from ptx_types import SIZES
+
 LISTS = {
     "INT": "u16,u32,u64,s16,s32,s64",
     "CARRY": "u32,s32,u64,s64",
@@ -23,7 +25,8 @@ LISTS = {
     "SEM": ".relaxed,.acquire,.release,.acq_rel",
     "SCOPE": ".cta,.gpu,.sys",
     "SPACE": ".global,.shared,.shared::cta",
-    "L1": ".L1::evict_normal,.L1::evict_unchanged,.L1::evict_first,.L1::evict_last,.L1::no_allocate",
+    "L1": "L1::evict_normal,L1::evict_unchanged,L1::evict_first,L1::evict_last,L1::no_allocate",
+    "L1OPT": ".L1::evict_normal,.L1::evict_unchanged,.L1::evict_first,.L1::evict_last,.L1::no_allocate",
     "L2": ".L2::64B,.L2::128B,.L2::256B",
     "POLICY": ".L2::cache_hint",
     "VEC": ".v2,.v4",
@@ -158,23 +161,34 @@ slct[.ftz].{$BITS,$INT,f32,f64}.f32
 
 # Moves and conversions
 mov.{pred,$BITS,$INT,f32,f64}
-cvt[.sat].{$CVT}.{$CVT}
+cvt.{$CVT}.{$CVT}
+cvt.sat.u8.{s8,u16,s16,u32,s32,u64,s64}
+cvt.sat.s8.{u8,u16,s16,u32,s32,u64,s64}
+cvt.sat.u16.{s8,s16,u32,s32,u64,s64}
+cvt.sat.s16.{u16,u32,s32,u64,s64}
+cvt.sat.u32.{s8,s16,s32,u64,s64}
+cvt.sat.s32.{u32,u64,s64}
+cvt.sat.u64.{s8,s16,s32,s64}
+cvt.sat.s64.u64
 cvt.{$RNDI}[.ftz][.sat].{$CVT}.f32
-cvt.{$RNDI}[.sat].{$CVT}.{f16,bf16,f64}
-cvt.{rn,rz,rm,rp}[.sat].{f16,bf16,f32,f64}.{$CVT}
+cvt.{$RNDI}[.sat].{$CVT}.{f16,f64}
+cvt.{$RNDI}.{$INT}.bf16
+cvt.{rn,rz,rm,rp}[.sat].{f16,f32,f64}.{$CVT}
+cvt.{rn,rz,rm,rp}.bf16.{$INT}
 cvt[.$RNDI][.ftz][.sat].f32.f32
 cvt[.$RNDI][.sat].f16.f16
-cvt[.$RNDI][.sat].bf16.bf16
+cvt[.$RNDI].bf16.bf16
 cvt[.$RNDI][.sat].f64.f64
 cvt.{rn,rz,rm,rp}[.ftz][.sat].f32.f64
 cvt[.ftz][.sat].f64.f32
 cvt.{rn,rz,rm,rp}[.ftz][.sat].f16.f32
 cvt.{rn,rz}.relu.f16.f32
 cvt.{rn,rz}[.relu].bf16.f32
-cvt.{rn,rz,rm,rp}[.sat].{f16,bf16}.f64
+cvt.{rn,rz,rm,rp}[.sat].f16.f64
+cvt.{rn,rz,rm,rp}.bf16.f64
 cvt[.ftz][.sat].f32.f16
-cvt[.sat].f32.bf16
-cvt[.sat].f64.{f16,bf16}
+cvt[.sat].f64.f16
+cvt.{f32,f64}.bf16
 cvt.{rn,rz}[.relu].{f16x2,bf16x2}.f32
 cvt.rna.tf32.f32
 cvt.rn.satfinite[.relu].{e4m3x2,e5m2x2}.f32
@@ -183,15 +197,22 @@ cvt.pack.sat.{u16,s16}.s32
 cvt.pack.sat.{u8,s8}.s32.b32
 
 # Memory
-ld[.weak][.global,.shared,.shared::cta,.local,.const][.ca,.cg,.cs,.lu,.cv][$L1][$L2][$POLICY][$VEC].{$MEM}
-ld.global[.ca,.cg,.cs].nc[$L1][$L2][$POLICY][$VEC].{$MEM}
-ld.volatile[.global,.shared,.shared::cta,.local,.const][$VEC].{$MEM}
-ld.{relaxed,acquire}.{cta,gpu,sys}[$SPACE][$L1][$L2][$POLICY][$VEC].{$MEM}
+ld[.weak][.global,.shared,.shared::cta,.local,.const][.ca,.cg,.cs,.lu,.cv][$VEC].{$MEM}
+ld[.weak][.global][.ca,.cg,.cs,.lu,.cv][$POLICY][$L2][$VEC].{$MEM}
+ld[.weak][.global].{$L1}[$POLICY][$L2][$VEC].{$MEM}
+ld.global[.ca,.cg,.cs].nc[$POLICY][$L2][$VEC].{$MEM}
+ld.global.nc.{$L1}[$POLICY][$L2][$VEC].{$MEM}
+ld.volatile[$SPACE][$VEC].{$MEM}
+ld.{relaxed,acquire}.{cta,gpu,sys}[$SPACE][$VEC].{$MEM}
+ld.{relaxed,acquire}.{cta,gpu,sys}[.global][$L1OPT][$POLICY][$L2][$VEC].{$MEM}
 ld.{param,param::entry,param::func}[$VEC].{$MEM}
 ldu[.global][$VEC].{$MEM}
-st[.weak][.global,.shared,.shared::cta,.local][.wb,.cg,.cs,.wt][$L1][$POLICY][$VEC].{$MEM}
-st.volatile[.global,.shared,.shared::cta,.local][$VEC].{$MEM}
-st.{relaxed,release}.{cta,gpu,sys}[$SPACE][$L1][$POLICY][$VEC].{$MEM}
+st[.weak][.global,.shared,.shared::cta,.local][.wb,.cg,.cs,.wt][$VEC].{$MEM}
+st[.weak][.global][.wb,.cg,.cs,.wt].L2::cache_hint[$VEC].{$MEM}
+st[.weak][.global].{$L1}[$POLICY][$VEC].{$MEM}
+st.volatile[$SPACE][$VEC].{$MEM}
+st.{relaxed,release}.{cta,gpu,sys}[$SPACE][$VEC].{$MEM}
+st.{relaxed,release}.{cta,gpu,sys}[.global][$L1OPT][$POLICY][$VEC].{$MEM}
 st.{param,param::func}[$VEC].{$MEM}
 atom[$SEM][$SCOPE][$SPACE].{and,or,xor,exch}.{b32,b64}
 atom[$SEM][$SCOPE][$SPACE].cas.{b16,b32,b64}
@@ -265,6 +286,7 @@ brkpt
 nanosleep.u32
 """
 
+TYPES = {"pred", "tf32", "e4m3", "e5m2", "e4m3x2", "e5m2x2", "s4", "u4", "b1", *SIZES}
 GROUP = re.compile(r"\[(?P<optional>[^\]]*)\]|\.\{(?P<one>[^}]*)\}|\.(?P<literal>[\w:]+)")
 
 
@@ -281,11 +303,12 @@ class Form:
     groups: list
 
     def match(self, modifiers):
-        """The alternative taken at each place, or None. Modifiers of different places come in any order, as nvcc and the
-        toolkit's headers have theirs."""
+        """The alternative taken at each place, or None. Modifiers come in any order, as nvcc and the toolkit's headers have
+        theirs, but for types."""
         left, taken = list(modifiers), []
         for group in self.groups:
-            found = next((m for m in left if m in group.alternatives), None)
+            first_type = next((m for m in left if m in TYPES), None)
+            found = next((m for m in left if m in group.alternatives and (m not in TYPES or m == first_type)), None)
             if found is None and None not in group.alternatives:
                 return None
             if found is not None:
@@ -321,10 +344,7 @@ for _form in ALL:
 
 @functools.lru_cache(maxsize=None)
 def find(opcode):
-    """The form that allows an opcode and the alternatives it takes, or None."""
+    """The forms that allow an opcode, each with the alternatives that it takes there."""
     base, *modifiers = opcode.split(".")
-    for form in BY_BASE.get(base, ()):
-        taken = form.match(modifiers)
-        if taken is not None:
-            return form, taken
-    return None
+    matches = ((form, form.match(modifiers)) for form in BY_BASE.get(base, ()))
+    return [(form, taken) for form, taken in matches if taken is not None]

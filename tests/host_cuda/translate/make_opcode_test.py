@@ -10,8 +10,15 @@ from opcode_cases import GROUPS
 REGISTERS = {"z32": ("f32", "f32"), "z64": ("f64", "f64"), "pred": ("pred", "u8"), "h": ("b16", "b16"), "w": ("b16", "b16"),
              "hh": ("b32", "b32"), "ww": ("b32", "b32"), "u8": ("b16", "u8"), "s8": ("b16", "s8")}
 HEAD = """.version 9.0
-.target sm_80
+.target sm_90
 .address_size 64
+.func (.param .align 16 .b8 result[16]) echo(.param .align 16 .b8 given[16])
+{
+.reg .b64 x, y;
+ld.param.v2.b64 {x, y}, [given];
+st.param.v2.b64 [result], {x, y};
+ret;
+}
 .global .align 128 .b8 scratch[16384];
 .const .align 16 .b16 fixed[8] = {0x1101, 0x1202, 0x1303, 0x1404, 0x1505, 0x1606, 0x1707, 0x1808};
 """

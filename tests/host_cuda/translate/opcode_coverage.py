@@ -3,7 +3,7 @@
 
     opcode_coverage.py [--emitted FILE.opcodes ...] --snippets FILE.ptx TEST.cc ...
 
-Tests are the cases of opcode_cases.py, and the kernels of PTX files that a test runs by name. A form (forms.py) is covered when
+Tests are the cases of opcode_cases.py, all of mma.sync (make_mma_test.py), and the kernels of PTX files that a test runs by name. A form (forms.py) is covered when
 each of its alternatives is in an instruction of a test; of what nvcc emits for our kernels, each opcode must be there as it is.
 """
 import argparse
@@ -11,6 +11,7 @@ import pathlib
 import sys
 
 import forms
+import make_mma_test
 from opcode_cases import CASES
 from ptx_parser import Instruction, parse
 
@@ -45,12 +46,11 @@ def alternatives():
 def covered(tested):
     seen = set()
     for opcode in tested:
-        found = forms.find(opcode)
-        if found is None:
+        if not forms.find(opcode):
             sys.exit(f"{opcode}: tested, and no form allows it")
-        form, taken = found
-        seen.add((form.text, None, form.text))
-        seen |= {(form.text, place, a) for place, a in enumerate(taken) if len(form.groups[place].alternatives) > 1}
+        for form, taken in forms.find(opcode):
+            seen.add((form.text, None, form.text))
+            seen |= {(form.text, place, a) for place, a in enumerate(taken) if len(form.groups[place].alternatives) > 1}
     return seen
 
 
@@ -66,7 +66,7 @@ def main():
     ptx = [p for p in options.snippets if p.suffix == ".ptx"]
     tests = [p for p in options.snippets if p.suffix == ".cc"]
 
-    tested = set(opcodes_of_cases())
+    tested = set(opcodes_of_cases()) | set(make_mma_test.opcodes())
     for file in ptx:
         tested |= set(opcodes_of_snippets(file, tests))
     seen = covered(tested)

@@ -29,13 +29,14 @@ class TranslateTest(unittest.TestCase):
 
     def test_what_is_unknown_ends_it_with_its_line(self):
         self.refused("wgmma.fence.sync.aligned;", "line 9", "'wgmma.fence.sync.aligned'", "kernel.cu:42", "in kernel")
-        self.refused("add.strange.u32 %r1, %r2, %r3;", "unknown modifier .strange")
+        self.refused("add.strange.u32 %r1, %r2, %r3;", "no such form", "add.{u16,u32,u64,s16,s32,s64}")
         self.refused("add.u32 %r1, %r2;", "2 operands")
         self.refused("add.u32 %r1, %r2, %r9;", "'%r9'")
         self.refused("mov.u32 %r1, %nobody;", "'%nobody'")
-        self.refused("add.u31 %r1, %r2, %r3;", "unknown type")
-        self.refused("mma.sync.aligned.m16n8k99.row.col.f32.bf16.bf16.f32 {%r1}, {%r1}, {%r1}, {%r1};", "unknown shape or types")
-        self.refused("setp.lt %p1, %r1, %r2;", "unknown type")
+        self.refused("add.u31 %r1, %r2, %r3;", "no such form")
+        self.refused("mma.sync.aligned.m16n8k99.row.col.f32.bf16.bf16.f32 {%r1}, {%r1}, {%r1}, {%r1};", "no such form")
+        self.refused("setp.lt %p1, %r1, %r2;", "no such form")
+        self.refused("cvt.sat.s64.s8 %r1, %r2;", "no such form")
         self.refused("call nobody;", "'nobody'")
         self.refused("§", "unreadable")
 
