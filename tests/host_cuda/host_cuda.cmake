@@ -6,14 +6,23 @@
 #     one test, two programs from the same objects of nvcc and of the test:
 #       name          the kernels translated, on the test runtime in libcudart's place
 #       name_device   linked with the toolkit's own cudart (and cuBLAS and NCCL where there are any): skipped without a device; not with ON_HOST_ONLY
+#   host_cuda_plugin(name CU a.cu ... SRCS a.cc ... [DEPS ...] [LIBS ...] [DEFINES ...] [ARCHS 80 90a ...] [OUTPUT_DIRECTORY dir])
+#     what a process loads with dlopen, twice from the same objects of SRCS, hidden but for what SRCS export:
+#       name_host.so  on the test runtime, as a shared library (plugin/), which the process and the libraries share
+#       name.so       with the toolkit's static cudart, and device code for each of ARCHS; not under a sanitizer
+#     What it opens itself, libcublasLt.so.13 and libnccl.so.2, name_host.so finds in HOST_CUDA_LIBRARIES.
 #
-# Without nvcc neither is built, and ctest shows the test as skipped. What runs is what nvcc generates for sm_80: the translator
+# Without nvcc none of it is built, and ctest shows the test as skipped. What runs is what nvcc generates for sm_80: the translator
 # (translate/) reads its PTX, and the host side is its ordinary object.
 find_program(SLUICE_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
 find_program(SLUICE_PYTHON3 python3 REQUIRED)
+find_library(SLUICE_NCCL nccl HINTS $ENV{NCCL_HOME}/lib $ENV{CUDA_HOME}/lib64 /usr/local/cuda/lib64)
 set(HOST_CUDA_DIR ${CMAKE_CURRENT_LIST_DIR})
 file(GLOB HOST_CUDA_TRANSLATOR CONFIGURE_DEPENDS ${HOST_CUDA_DIR}/translate/*.py)
-set(HOST_CUDA_KERNEL_OPTIONS -w -g1 -O1 -fno-strict-aliasing -fwrapv -ffp-contract=off -fno-sanitize=undefined)
+set(HOST_CUDA_KERNEL_OPTIONS -w -g1 -O1 -fno-strict-aliasing -fwrapv -ffp-contract=off -fno-sanitize=undefined -fvisibility=hidden)
+set(HOST_CUDA_NVCC_OPTIONS -std=c++20 -O2 -lineinfo -I${PROJECT_SOURCE_DIR} -Xcompiler -fPIC -Xcompiler -fvisibility=hidden)
+# Where libhost_cudart.so is, and the fakes that are found by their real names.
+set(HOST_CUDA_LIBRARIES ${CMAKE_BINARY_DIR}/host_cuda_lib)
 # The toolkit whose private interface between an object and cudart the runtime speaks.
 set(HOST_CUDA_TOOLKIT 13.0)
 
@@ -56,14 +65,36 @@ function(host_cuda_compile name)
     set(dir ${CMAKE_CURRENT_BINARY_DIR}/${name}.nvcc/${stem})
     add_custom_command(OUTPUT ${dir}/${stem}.o ${dir}/${stem}.ptx
       COMMAND ${CMAKE_COMMAND} -E make_directory ${dir}
-      COMMAND ${SLUICE_NVCC} -std=c++20 -gencode arch=compute_80,code=compute_80 -lineinfo --keep --keep-dir ${dir}
-              -I${PROJECT_SOURCE_DIR} -Xcompiler -fPIC ${ARG_DEFINES} -MD -MF ${dir}/${stem}.d -c ${cu} -o ${dir}/${stem}.o
+      COMMAND ${SLUICE_NVCC} ${HOST_CUDA_NVCC_OPTIONS} -gencode arch=compute_80,code=compute_80 --keep --keep-dir ${dir}
+              ${ARG_DEFINES} -MD -MF ${dir}/${stem}.d -c ${cu} -o ${dir}/${stem}.o
       DEPENDS ${cu} DEPFILE ${dir}/${stem}.d COMMENT "nvcc ${stem}.cu" VERBATIM)
     list(APPEND objects ${dir}/${stem}.o)
     list(APPEND ptx ${dir}/${stem}.ptx)
   endforeach()
   set(${name}_OBJECTS ${objects} PARENT_SCOPE)
   set(${name}_PTX ${ptx} PARENT_SCOPE)
+endfunction()
+
+# Objects with device code for each architecture, for GPUs: sets ${name}_DEVICE_OBJECTS for the caller.
+function(host_cuda_compile_for_devices name)
+  cmake_parse_arguments(ARG "" "" "CU;DEFINES;ARCHS" ${ARGN})
+  list(TRANSFORM ARG_DEFINES PREPEND -D)
+  set(codes "")
+  foreach(arch ${ARG_ARCHS})
+    list(APPEND codes -gencode arch=compute_${arch},code=sm_${arch})
+  endforeach()
+  set(objects "")
+  foreach(cu ${ARG_CU})
+    cmake_path(ABSOLUTE_PATH cu BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+    cmake_path(GET cu STEM stem)
+    set(out ${CMAKE_CURRENT_BINARY_DIR}/${name}.nvcc/${stem}.device.o)
+    add_custom_command(OUTPUT ${out}
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/${name}.nvcc
+      COMMAND ${SLUICE_NVCC} ${HOST_CUDA_NVCC_OPTIONS} ${codes} ${ARG_DEFINES} -MD -MF ${out}.d -c ${cu} -o ${out}
+      DEPENDS ${cu} DEPFILE ${out}.d COMMENT "nvcc ${stem}.cu for GPUs" VERBATIM)
+    list(APPEND objects ${out})
+  endforeach()
+  set(${name}_DEVICE_OBJECTS ${objects} PARENT_SCOPE)
 endfunction()
 
 function(host_cuda_kernels name)
@@ -111,9 +142,57 @@ function(host_cuda_device_twin name deps libs objects)
       list(APPEND real CUDA::${library})
     endif()
   endforeach()
+  if(SLUICE_NCCL)
+    list(APPEND real ${SLUICE_NCCL})
+  endif()
   target_link_libraries(${name}_device PRIVATE ${deps} ${libs} ${real} sluice_executable GTest::gmock GTest::gtest_main)
   set_target_properties(${name}_device PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests LINKER_LANGUAGE CXX)
   add_test(NAME ${name}_device COMMAND ${name}_device WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name}_device PROPERTIES TIMEOUT 600 LABELS "unit;host_cuda_device" SKIP_REGULAR_EXPRESSION
                        "no CUDA device")
+endfunction()
+
+function(host_cuda_plugin name)
+  if(NOT SLUICE_NVCC)
+    message(WARNING "${name} is not built: no nvcc of CUDA ${HOST_CUDA_TOOLKIT}")
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "OUTPUT_DIRECTORY" "CU;SRCS;DEPS;LIBS;DEFINES;ARCHS" ${ARGN})
+  if(NOT ARG_ARCHS)
+    set(ARG_ARCHS 80 90a 100a)
+  endif()
+  if(NOT ARG_OUTPUT_DIRECTORY)
+    set(ARG_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  endif()
+  add_library(${name}_objects OBJECT ${ARG_SRCS})
+  sluice_target_setup(${name}_objects)
+  target_compile_definitions(${name}_objects PRIVATE ${ARG_DEFINES})
+  target_include_directories(${name}_objects SYSTEM PRIVATE ${SLUICE_CUDA_INCLUDE} ${SLUICE_NCCL_INCLUDE})
+  target_link_libraries(${name}_objects PRIVATE ${ARG_DEPS} ${ARG_LIBS})
+  set_target_properties(${name}_objects PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+
+  host_cuda_compile(${name} CU ${ARG_CU} DEFINES ${ARG_DEFINES})
+  host_cuda_translate(${name}_kernels ${${name}_PTX})
+  host_cuda_module(${name}_host ${name}_objects "${ARG_OUTPUT_DIRECTORY}" "${${name}_OBJECTS}"
+                   $<TARGET_OBJECTS:${name}_kernels> host_cudart ${ARG_DEPS} ${ARG_LIBS})
+  # Its own libraries before any of the system; RPATH, as RUNPATH would not be asked where a sanitizer intercepts dlopen.
+  set_target_properties(${name}_host PROPERTIES BUILD_RPATH ${HOST_CUDA_LIBRARIES})
+  target_link_options(${name}_host PRIVATE -Wl,--disable-new-dtags)
+
+  find_package(CUDAToolkit QUIET)
+  if(SLUICE_SANITIZE OR NOT CUDAToolkit_FOUND)
+    return()
+  endif()
+  host_cuda_compile_for_devices(${name} CU ${ARG_CU} DEFINES ${ARG_DEFINES} ARCHS ${ARG_ARCHS})
+  host_cuda_module(${name} ${name}_objects "${ARG_OUTPUT_DIRECTORY}" "${${name}_DEVICE_OBJECTS}" "" CUDA::cudart_static
+                   ${ARG_DEPS} ${ARG_LIBS})
+endfunction()
+
+# ARGN: what it links. What it lacks fails here, not when it is loaded; what it links shows nothing outside.
+function(host_cuda_module name objects directory nvcc_objects kernels)
+  set_source_files_properties(${nvcc_objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  add_library(${name} MODULE $<TARGET_OBJECTS:${objects}> ${kernels} ${nvcc_objects})
+  target_link_libraries(${name} PRIVATE ${ARGN})
+  target_link_options(${name} PRIVATE -Wl,-z,defs -Wl,--exclude-libs,ALL)
+  set_target_properties(${name} PROPERTIES PREFIX "" LINKER_LANGUAGE CXX LIBRARY_OUTPUT_DIRECTORY ${directory})
 endfunction()

@@ -56,11 +56,11 @@ cublasStatus_t Multiply(const char* name, cublasHandle_t handle, int m, int n, i
   gemm.b = View(b);
   gemm.c = gemm.d = View(c);
   if (handle->pointer_mode == CUBLAS_POINTER_MODE_DEVICE) {
-    gemm.alpha_on_device = static_cast<const float*>(scalars.alpha);
-    gemm.beta_on_device = static_cast<const float*>(scalars.beta);
+    gemm.alpha.on_device = scalars.alpha;
+    gemm.beta.on_device = scalars.beta;
   } else {
-    gemm.alpha = *static_cast<const float*>(scalars.alpha);
-    gemm.beta = *static_cast<const float*>(scalars.beta);
+    gemm.alpha.value = *static_cast<const float*>(scalars.alpha);
+    gemm.beta.value = *static_cast<const float*>(scalars.beta);
   }
   return EnqueueGemm(handle->stream, name, gemm) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
                                                                 : CUBLAS_STATUS_EXECUTION_FAILED;
@@ -73,6 +73,13 @@ using host_cuda::blas::Injected;
 using host_cuda::blas::Multiply;
 
 extern "C" {
+
+const char* cublasGetStatusName(cublasStatus_t status) {
+  return host_cuda::blas::StatusName(status);
+}
+const char* cublasGetStatusString(cublasStatus_t status) {
+  return host_cuda::blas::StatusText(status);
+}
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
   if (const auto failure = Injected("cublasCreate")) return *failure;

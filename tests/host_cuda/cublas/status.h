@@ -10,6 +10,9 @@ namespace host_cuda::blas {
 // A failure on purpose (HOST_CUDA_FAIL).
 std::optional<cublasStatus_t> Injected(const char* call);
 
+const char* StatusName(cublasStatus_t status);
+const char* StatusText(cublasStatus_t status);
+
 // Sums in f32: with f32, or its faster stand-ins, which are no faster here.
 bool SumsInFloat(cublasComputeType_t type);
 

@@ -65,7 +65,7 @@ int Collectives(int ranks, const ncclUniqueId& id, int rank, bool blocking) {
   NCCL_OK(ncclCommCount(me.comm, &count));
   NCCL_OK(ncclCommUserRank(me.comm, &user));
   RANK_EXPECT(count == ranks && user == rank);
-  NCCL_OK(ncclCommFinalize(me.comm));
+  NCCL_OK(done(ncclCommFinalize(me.comm)));
   NCCL_OK(ncclCommDestroy(me.comm));
   return 0;
 }
@@ -94,6 +94,60 @@ TEST(Collectives, AnOperationWaitsForItsStreamAndIsWaitedFor) {
       NCCL_OK(ncclAllReduce(p, p, 100, ncclFloat32, i % 2 == 0 ? ncclSum : ncclAvg, me.comm, me.stream));
     }
     RANK_EXPECT(me.Host(p, 100)[99] == 32768.f);
+    NCCL_OK(ncclCommDestroy(me.comm));
+    return 0;
+  }));
+}
+
+// Each rank has a factor of its own; the values themselves stay as they are.
+TEST(Collectives, SumsOfScaledValues) {
+  const ncclUniqueId id = NewId();
+  Expect(RunRanks(3, [&](int rank) {
+    Rank me;
+    if (const int bad = me.Start(3, id, rank)) return bad;
+    float factor = static_cast<float>(rank + 1);
+    float* on_device = Rank::Device({factor * 10});
+    ncclRedOp_t now, later;
+    NCCL_OK(ncclRedOpCreatePreMulSum(&now, &factor, ncclFloat32, ncclScalarHostImmediate, me.comm));
+    NCCL_OK(ncclRedOpCreatePreMulSum(&later, on_device, ncclFloat32, ncclScalarDevice, me.comm));
+    factor = 1e9f;  // was taken in the call
+    float* in = Rank::Device(Start(rank, 300));
+    float* out = Rank::Device(std::vector<float>(300, -1));
+    NCCL_OK(ncclAllReduce(in, out, 300, ncclFloat32, now, me.comm, me.stream));
+    std::vector<float> got = me.Host(out, 300);
+    for (size_t i = 0; i < 300; ++i) RANK_EXPECT(got[i] == At(0, i) + 2 * At(1, i) + 3 * At(2, i));
+    NCCL_OK(ncclReduceScatter(in, out, 100, ncclFloat32, later, me.comm, me.stream));
+    got = me.Host(out, 100);
+    for (size_t i = 0; i < 100; ++i) {
+      const size_t from = static_cast<size_t>(rank) * 100 + i;
+      RANK_EXPECT(got[i] == 10 * At(0, from) + 20 * At(1, from) + 30 * At(2, from));
+    }
+    got = me.Host(in, 300);
+    for (size_t i = 0; i < 300; ++i) RANK_EXPECT(got[i] == At(rank, i));
+    RANK_EXPECT(ncclAllReduce(in, out, 8, ncclInt32, now, me.comm, me.stream) == ncclInvalidArgument);
+    NCCL_OK(ncclRedOpDestroy(now, me.comm));
+    RANK_EXPECT(ncclRedOpDestroy(now, me.comm) == ncclInvalidArgument);
+    RANK_EXPECT(ncclRedOpDestroy(ncclSum, me.comm) == ncclInvalidArgument);
+    RANK_EXPECT(ncclAllReduce(in, out, 8, ncclFloat32, now, me.comm, me.stream) == ncclInvalidArgument);
+    NCCL_OK(ncclCommDestroy(me.comm));
+    return 0;
+  }));
+}
+
+TEST(Collectives, MemoryAndRegistration) {
+  const ncclUniqueId id = NewId();
+  Expect(RunRanks(1, [&](int) {
+    Rank me;
+    if (const int bad = me.Start(1, id, 0)) return bad;
+    void *p = nullptr, *registration = nullptr;
+    NCCL_OK(ncclMemAlloc(&p, 4096));
+    cudaPointerAttributes about;
+    CUDA_OK(cudaPointerGetAttributes(&about, p));
+    RANK_EXPECT(about.type == cudaMemoryTypeDevice);
+    NCCL_OK(ncclCommRegister(me.comm, p, 4096, &registration));
+    NCCL_OK(ncclCommDeregister(me.comm, registration));
+    NCCL_OK(ncclMemFree(p));
+    RANK_EXPECT(ncclCommRegister(nullptr, p, 4096, &registration) == ncclInvalidArgument);
     NCCL_OK(ncclCommDestroy(me.comm));
     return 0;
   }));

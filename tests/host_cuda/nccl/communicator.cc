@@ -3,8 +3,6 @@
 #include <cuda_runtime_api.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +15,7 @@
 #include <sstream>
 
 #include "tests/host_cuda/nccl/launch_order.h"
+#include "tests/host_cuda/runtime/device_work.h"
 #include "tests/host_cuda/runtime/report.h"
 
 namespace host_cuda::nccl {
@@ -31,20 +30,21 @@ LaunchOrder& OrderOf(int device) {
   return orders[static_cast<size_t>(device) % kMaxDevices];
 }
 
-std::string DeviceName(int device) {
-  static const uint64_t salt = std::random_device{}();
-  return std::to_string(getpid()) + "." + std::to_string(salt) + ":" + std::to_string(device);
-}
-
-socklen_t Address(const std::string& id, int rank, sockaddr_un* address) {
-  std::memset(address, 0, sizeof *address);
-  address->sun_family = AF_UNIX;  // abstract: goes with its processes
-  const std::string name = "host_cuda_nccl-" + id + "-" + std::to_string(rank);
-  std::memcpy(address->sun_path + 1, name.data(), std::min(name.size(), sizeof address->sun_path - 1));
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+struct LatestRemark {
+  std::mutex mutex;
+  std::string text;
+};
+LatestRemark& TheRemark() {
+  static auto& remark = *new LatestRemark;
+  return remark;
 }
 
 }  // namespace
+
+std::string LastRemark() {
+  std::lock_guard<std::mutex> lock(TheRemark().mutex);
+  return TheRemark().text;
+}
 
 NcclSettings NcclSettingsFromEnvironment() {
   NcclSettings settings;
@@ -103,10 +103,13 @@ ncclResult_t Communicator::WaitReady() {
 ncclResult_t Communicator::Usable(const char* call) {
   std::lock_guard<std::mutex> lock(mutex);
   if (aborted || closing_) return ncclInvalidArgument;
+  if (finishing_ || bye_sent_) {
+    Remark(std::string(call) + " on " + Name() + " after ncclCommFinalize");
+    return ncclInvalidArgument;
+  }
   if (state == ncclInProgress) {
-    last_error = std::string(call) + " on " + Name() +
-                 " before its last operation returned ncclSuccess (poll ncclCommGetAsyncError)";
-    Report(last_error);
+    Remark(std::string(call) + " on " + Name() +
+           " before its last operation returned ncclSuccess (poll ncclCommGetAsyncError)");
     return ncclInvalidArgument;
   }
   return state;
@@ -155,13 +158,39 @@ bool Communicator::ExchangeSplit(uint64_t number, int colour, int key, std::vect
   return true;
 }
 
-void Communicator::Finish() {
+ncclResult_t Communicator::BeginFinish() {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (aborted) return ncclInvalidArgument;
+  if (Broken()) return state;
+  if (finishing_) return ncclInvalidArgument;
+  finishing_ = true;
+  state = ncclInProgress;
+  Wake();
+  return ncclInProgress;
+}
+
+ncclResult_t Communicator::Finish(const char* call) {
   std::unique_lock<std::mutex> lock(mutex);
-  changed.wait(lock, [this] {
-    const bool broken = aborted || (state != ncclSuccess && state != ncclInProgress);
-    return broken || (later_.empty() && finished == announced && state == ncclSuccess);
-  });
-  if (bye_sent_ || state != ncclSuccess) return;
+  const auto begun = Clock::now();
+  bool said = false;
+  while (!bye_sent_) {
+    if (Broken()) return aborted ? ncclInvalidArgument : state;
+    if (AllDone() && state == ncclSuccess) {
+      SayGoodbye();
+      break;
+    }
+    if (StuckWith(device) != cudaSuccess) return ncclUnhandledCudaError;  // it finishes nothing any more
+    if (!said && Clock::now() - begun > settings.timeout) {
+      said = true;
+      Remark(std::string(call) + " on " + Name() + " waits for " + std::to_string(announced - finished) +
+             " operations since " + std::to_string(settings.timeout.count()) + " ms (ncclCommAbort gives them up)");
+    }
+    changed.wait_for(lock, std::chrono::milliseconds(kPollMs));
+  }
+  return ncclSuccess;
+}
+
+void Communicator::SayGoodbye() {
   bye_sent_ = true;
   for (Link& link : links) {
     if (link.open()) link.Send(Kind::kBye);
@@ -169,13 +198,41 @@ void Communicator::Finish() {
   Wake();
 }
 
+void Communicator::FinishWhenDone() {
+  if (!finishing_ || bye_sent_ || Broken()) return;
+  if (AllDone()) {
+    SayGoodbye();
+    state = ncclSuccess;
+    changed.notify_all();
+  } else if (const cudaError_t stuck = StuckWith(device); stuck != cudaSuccess) {
+    Fail(ncclUnhandledCudaError, Name() + ": its device is stuck with " + cudaGetErrorName(stuck));
+  }
+}
+
+uint32_t Communicator::AddFactor(std::shared_ptr<const Factor> factor) {
+  std::lock_guard<std::mutex> lock(mutex);
+  const uint32_t number = ncclNumOps + 1 + factors_made_++;
+  factors_[number] = std::move(factor);
+  return number;
+}
+
+std::shared_ptr<const Factor> Communicator::FindFactor(uint32_t number) {
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto found = factors_.find(number);
+  return found == factors_.end() ? nullptr : found->second;
+}
+
+bool Communicator::RemoveFactor(uint32_t number) {
+  std::lock_guard<std::mutex> lock(mutex);
+  return factors_.erase(number) != 0;
+}
+
 void Communicator::Abort() {
   {
     std::lock_guard<std::mutex> lock(mutex);
-    aborted = true;
     later_.clear();
+    aborted = true;
     changed.notify_all();
-    Wake();
   }
   Close();
 }
@@ -189,6 +246,7 @@ void Communicator::Close() {
   }
   if (thread_.joinable()) thread_.join();
   std::lock_guard<std::mutex> lock(mutex);
+  aborted = true;  // operations that could not be done leave their streams
   for (Link& link : links) link.Close();
 }
 
@@ -201,9 +259,17 @@ void Communicator::Wrong(const std::string& text, int peer) {
   Fail(ncclInvalidUsage, text);
 }
 
-void Communicator::Fail(ncclResult_t error, const std::string& text) {
+void Communicator::Remark(const std::string& text) {
   last_error = text;
+  {
+    std::lock_guard<std::mutex> lock(TheRemark().mutex);
+    TheRemark().text = text;
+  }
   Report("NCCL: " + text);
+}
+
+void Communicator::Fail(ncclResult_t error, const std::string& text) {
+  Remark(text);
   const char* mode = std::getenv("HOST_CUDA_ON_ERROR");
   if (error == ncclInvalidUsage && (mode == nullptr || std::strcmp(mode, "report") != 0)) std::abort();
   if (state == ncclSuccess || state == ncclInProgress) state = error;
@@ -234,98 +300,18 @@ void Communicator::Run(std::function<bool(Membership*)> who) {
   Serve();
 }
 
-bool Communicator::Connect() {
-  int listener = -1;
-  if (!Listen(&listener)) return false;
-  bool all = true;
-  for (int rank = 0; rank < me.rank && all; ++rank) all = Reach(rank);
-  for (int i = me.rank + 1; i < me.ranks && all; ++i) all = AcceptOne(listener);
-  close(listener);
-  return all;
-}
-
-bool Communicator::Listen(int* listener) {
-  sockaddr_un address;
-  const socklen_t length = Address(me.id, me.rank, &address);
-  *listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (bind(*listener, reinterpret_cast<sockaddr*>(&address), length) == 0 && listen(*listener, 64) == 0) return true;
-  std::lock_guard<std::mutex> lock(mutex);
-  Fail(errno == EADDRINUSE ? ncclInvalidUsage : ncclSystemError,
-       Name() + ": " + (errno == EADDRINUSE ? "this rank was initialised twice" : std::strerror(errno)));
-  close(*listener);
-  return false;
-}
-
-// Until the attempt succeeds or the communicator is given up; says so, once, when it takes long.
-bool Communicator::WaitFor(const std::function<bool()>& attempt, const std::string& what) {
-  const auto begun = Clock::now();
-  bool said = false;
-  while (!attempt()) {
-    {
-      std::lock_guard<std::mutex> lock(mutex);
-      if (aborted || closing_ || state != ncclInProgress) return false;
-      if (!said && Clock::now() - begun > settings.timeout) {
-        said = true;
-        last_error = Name() + " waits for " + what + " since " + std::to_string(settings.timeout.count()) + " ms";
-        Report("NCCL: " + last_error);
-      }
+// Writes and reads what there is.
+void Communicator::PumpLinks() {
+  for (size_t rank = 0; rank < links.size(); ++rank) {
+    Link& link = links[rank];
+    if (!link.open() || link.dead) continue;
+    std::vector<Message> came;
+    const bool alive = link.Pump(&came);
+    TakeMessages(static_cast<int>(rank), &came);
+    if (!alive && !link.said_bye && !aborted) {
+      Fail(ncclRemoteError, Name() + ": rank " + std::to_string(rank) + " is gone");
     }
-    usleep(1000);
   }
-  return true;
-}
-
-bool Communicator::Reach(int rank) {
-  sockaddr_un address;
-  const socklen_t length = Address(me.id, rank, &address);
-  int out = -1;
-  const bool reached = WaitFor(
-      [&] {
-        out = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (connect(out, reinterpret_cast<sockaddr*>(&address), length) == 0) return true;
-        close(out);
-        return false;
-      },
-      "rank " + std::to_string(rank) + " to come");
-  if (!reached) return false;
-  const int32_t mine = me.rank;
-  return write(out, &mine, sizeof mine) == sizeof mine && Adopt(out, rank);
-}
-
-bool Communicator::AcceptOne(int listener) {
-  int in = -1;
-  const bool came =
-      WaitFor([&] { return (in = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)) >= 0; }, "a higher rank to come");
-  int32_t rank = -1;
-  if (!came || recv(in, &rank, sizeof rank, MSG_WAITALL) != sizeof rank) return false;
-  if (rank > me.rank && rank < me.ranks) return Adopt(in, rank);
-  close(in);
-  std::lock_guard<std::mutex> lock(mutex);
-  Wrong(Name() + ": a rank " + std::to_string(rank) + " came, so the ranks disagree about their number", -1);
-  return false;
-}
-
-// Both sides tell which device they are before anything else.
-bool Communicator::Adopt(int socket, int rank) {
-  std::vector<Message> came;
-  {
-    std::lock_guard<std::mutex> lock(mutex);
-    Link& link = links[static_cast<size_t>(rank)];
-    link.Open(socket);
-    link.Send(Kind::kHello, DeviceName(device));
-  }
-  const bool greeted = WaitFor(
-      [&] {
-        std::lock_guard<std::mutex> lock(mutex);
-        const bool alive = links[static_cast<size_t>(rank)].Pump(&came);  // it may greet and leave at once
-        if (!alive && came.empty()) Fail(ncclRemoteError, Name() + ": rank " + std::to_string(rank) + " is gone");
-        return !came.empty();
-      },
-      "rank " + std::to_string(rank) + " to greet");
-  if (!greeted) return false;
-  std::lock_guard<std::mutex> lock(mutex);
-  TakeMessages(rank, &came);
-  return true;
 }
 
 void Communicator::Serve() {
@@ -342,17 +328,9 @@ void Communicator::Serve() {
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t n = read(wake_, &count, sizeof count);
     lock.lock();
-    for (size_t rank = 0; rank < links.size(); ++rank) {
-      Link& link = links[rank];
-      if (!link.open() || link.dead) continue;
-      std::vector<Message> came;
-      const bool alive = link.Pump(&came);
-      TakeMessages(static_cast<int>(rank), &came);
-      if (!alive && !link.said_bye && !aborted) {
-        Fail(ncclRemoteError, Name() + ": rank " + std::to_string(rank) + " is gone");
-      }
-    }
+    PumpLinks();
     RunLater(lock);
+    FinishWhenDone();
   }
   std::vector<Message> nobody_reads;  // what was found wrong still goes out
   for (Link& link : links) link.Pump(&nobody_reads);
@@ -406,7 +384,7 @@ void Communicator::RunLater(std::unique_lock<std::mutex>& lock) {
     lock.lock();
     if (!later_.empty()) later_.pop_front();
     if (result != ncclSuccess && state == ncclInProgress) state = result;
-    if (later_.empty() && state == ncclInProgress) state = ncclSuccess;
+    if (later_.empty() && state == ncclInProgress && !finishing_) state = ncclSuccess;
     changed.notify_all();
   }
 }

@@ -37,6 +37,8 @@ struct NcclSettings {
 };
 NcclSettings NcclSettingsFromEnvironment();
 
+struct Factor;  // plans.h
+
 // Whom a communicator is among; known at once, or, of a split, after the ranks have told each other.
 struct Membership {
   std::string id;
@@ -67,14 +69,23 @@ class Communicator {
   bool ExchangeSplit(uint64_t number, int colour, int key, std::vector<std::pair<int, int>>* all);
   uint64_t NextSplit() { return splits_begun_++; }
 
-  void Finish();  // waits for the operations, says goodbye
+  // ncclCommFinalize of a non-blocking communicator: in progress until the operations are done and the goodbye is said.
+  ncclResult_t BeginFinish();
+  // The same, and waits for it. Ends also when a peer is gone, with the error, or when the device is stuck.
+  ncclResult_t Finish(const char* call);
   void Abort();
-  void Close();  // ends the thread; no call may follow
+  void Close();  // ends the thread and what it still had to do; no call may follow
+
+  // Of ncclRedOpCreatePreMulSum, by numbers that are no ncclRedOp_t otherwise.
+  uint32_t AddFactor(std::shared_ptr<const Factor> factor);
+  std::shared_ptr<const Factor> FindFactor(uint32_t number);
+  bool RemoveFactor(uint32_t number);
 
   // Something that no rank may do: reported; ends the process or becomes the communicator's error, here and at `peer`.
   // With the mutex held.
   void Wrong(const std::string& text, int peer);
   void Fail(ncclResult_t error, const std::string& text);
+  void Remark(const std::string& text);  // reported and the last error's text, but no error of the communicator
 
   std::string Name() const;  // "rank 0 of 2 on communicator ab12cd34"
 
@@ -107,16 +118,26 @@ class Communicator {
   bool WaitFor(const std::function<bool()>& attempt, const std::string& what);
   void Serve();
   void TakeMessages(int rank, std::vector<Message>* messages);
+  void PumpLinks();
   void RunLater(std::unique_lock<std::mutex>& lock);
+  bool Broken() const { return aborted || (state != ncclSuccess && state != ncclInProgress); }
+  bool AllDone() const { return later_.empty() && finished == announced; }
+  void SayGoodbye();
+  void FinishWhenDone();
 
   std::thread thread_;
   int wake_ = -1;  // an eventfd
-  bool closing_ = false, bye_sent_ = false;
+  bool closing_ = false, finishing_ = false, bye_sent_ = false;
+  std::map<uint32_t, std::shared_ptr<const Factor>> factors_;
+  uint32_t factors_made_ = 0;
   std::deque<Later> later_;
   std::mt19937 random_;
   uint64_t splits_begun_ = 0;
   std::map<uint64_t, std::map<int, std::pair<int, int>>> splits_;
 };
+
+// The latest error or remark of the process's communicators.
+std::string LastRemark();
 
 // The next number of a launch on that device of this process.
 uint64_t NextLaunch(int device);

@@ -10,22 +10,6 @@ namespace {
 using testing::AnyOf;
 using testing::HasSubstr;
 
-void Environment(const char* timeout_ms) {
-  setenv("HOST_CUDA_ON_ERROR", "report", 1);
-  setenv("HOST_CUDA_NCCL_TIMEOUT_MS", timeout_ms, 1);
-}
-
-// Until the communicator has an error of its own; ncclSuccess: it has none after that long.
-ncclResult_t ErrorOf(ncclComm_t comm, int milliseconds = 10000) {
-  ncclResult_t state = ncclSuccess;
-  for (int i = 0; i < milliseconds; ++i) {
-    ncclCommGetAsyncError(comm, &state);
-    if (state != ncclSuccess && state != ncclInProgress) return state;
-    usleep(1000);
-  }
-  return ncclSuccess;
-}
-
 TEST(Faults, ACountMismatchNamesBothRanks) {
   const ncclUniqueId id = NewId();
   const auto results = RunRanks(2, [&](int rank) {
@@ -119,12 +103,17 @@ TEST(Faults, APeersDeathIsAnAsyncErrorAndAbortFreesTheStream) {
     Rank me;
     if (const int bad = me.Start(2, id, rank, /*blocking=*/false)) return bad;
     if (rank == 1) {
-      usleep(300000);  // rank 0 is through its start, too
+      usleep(300000);  // rank 0 is through its start, and in its operation
       _exit(0);
     }
     float* p = Rank::Device(std::vector<float>(200, 1));
     ncclAllReduce(p, p, 100, ncclFloat32, ncclSum, me.comm, me.stream);
+    const auto begun = std::chrono::steady_clock::now();
     RANK_EXPECT(ErrorOf(me.comm) == ncclRemoteError);
+    RANK_EXPECT(SecondsSince(begun) < 0.3 + 1);  // an error within 1 s of the death
+    RANK_EXPECT(std::string(ncclGetLastError(me.comm)).find("rank 0 of 2 on communicator") == 0);
+    RANK_EXPECT(std::string(ncclGetLastError(me.comm)).find("rank 1 is gone") != std::string::npos);
+    RANK_EXPECT(std::string(ncclGetLastError(nullptr)) == ncclGetLastError(me.comm));
     NCCL_OK(ncclCommAbort(me.comm));
     CUDA_OK(cudaStreamSynchronize(me.stream));
     return 0;
@@ -180,18 +169,56 @@ TEST(Faults, AStallDelaysOneOperation) {
   EXPECT_THAT(results[0].output, HasSubstr("has waited 100 ms in its operation 2: ncclAllReduce"));
 }
 
+// No error comes of it, as of the real one: the caller's own deadline has to find it.
+TEST(Faults, AStallThatNeverEndsIsTheCallersToFind) {
+  const ncclUniqueId id = NewId();
+  int given_up[2];
+  ASSERT_EQ(pipe(given_up), 0);
+  const auto results = RunRanks(2, [&](int rank) {
+    setenv("HOST_CUDA_NCCL_STALL", "1:1:100000000", 1);
+    Environment("100");
+    Rank me;
+    if (const int bad = me.Start(2, id, rank, /*blocking=*/false)) return bad;
+    float* p = Rank::Device(std::vector<float>(100, 1));
+    ncclAllReduce(p, p, 100, ncclFloat32, ncclSum, me.comm, me.stream);
+    NCCL_OK(Poll(me.comm));
+    char byte = 0;
+    if (rank == 1) {
+      RANK_EXPECT(read(given_up[0], &byte, 1) == 1);
+      RANK_EXPECT(ErrorOf(me.comm) == ncclRemoteError);
+    } else {
+      cudaEvent_t done = nullptr;
+      CUDA_OK(cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
+      CUDA_OK(cudaEventRecord(done, me.stream));
+      const auto begun = std::chrono::steady_clock::now();
+      while (cudaEventQuery(done) == cudaErrorNotReady && SecondsSince(begun) < 0.5) usleep(1000);
+      RANK_EXPECT(cudaEventQuery(done) == cudaErrorNotReady);
+      ncclResult_t state = ncclInternalError;
+      NCCL_OK(ncclCommGetAsyncError(me.comm, &state));
+      RANK_EXPECT(state == ncclSuccess);
+      RANK_EXPECT(std::string(ncclGetLastError(me.comm)).find("rank 1 is in none of its operations") !=
+                  std::string::npos);
+      RANK_EXPECT(write(given_up[1], &byte, 1) == 1);
+    }
+    NCCL_OK(ncclCommAbort(me.comm));
+    CUDA_OK(cudaStreamSynchronize(me.stream));
+    return 0;
+  });
+  for (const RankResult& result : results) EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(results[0].output, HasSubstr("has waited 100 ms in its operation 1: ncclAllReduce of 100 float32 (sum); "
+                                           "rank 1 is in none of its operations"));
+}
+
 TEST(Faults, ACallBeforeTheLastOneIsDoneIsRefused) {
   const ncclUniqueId id = NewId();
   int seen[2];
   ASSERT_EQ(pipe(seen), 0);
   const auto results = RunRanks(2, [&](int rank) {
     Environment("20000");
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
     ncclComm_t comm = nullptr;
     char byte = 0;
     if (rank == 1) RANK_EXPECT(read(seen[0], &byte, 1) == 1);  // not before rank 0 was refused
-    RANK_EXPECT(ncclCommInitRankConfig(&comm, 2, id, rank, &config) == ncclInProgress);
+    RANK_EXPECT(BeginNonBlocking(&comm, 2, id, rank) == ncclInProgress);
     float* p = Rank::Device(std::vector<float>(100, 1));
     if (rank == 0) {
       RANK_EXPECT(ncclAllReduce(p, p, 100, ncclFloat32, ncclSum, comm, nullptr) == ncclInvalidArgument);
@@ -209,10 +236,8 @@ TEST(Faults, ARankThatNeverComesIsReportedAndAbortGivesUp) {
   const ncclUniqueId id = NewId();
   const auto results = RunRanks(1, [&](int) {
     Environment("100");
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
     ncclComm_t comm = nullptr;
-    RANK_EXPECT(ncclCommInitRankConfig(&comm, 2, id, 1, &config) == ncclInProgress);
+    RANK_EXPECT(BeginNonBlocking(&comm, 2, id, 1) == ncclInProgress);
     usleep(400000);
     ncclResult_t state = ncclSuccess;
     NCCL_OK(ncclCommGetAsyncError(comm, &state));

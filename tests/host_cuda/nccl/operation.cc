@@ -68,6 +68,7 @@ class Operation {
       const std::string wrong = CheckAccess(p, bytes);
       if (!wrong.empty()) DeviceFault(cudaErrorIllegalAddress, Text(signature_) + " uses what it must not: " + wrong);
     }
+    if (plan_.start) plan_.start();
   }
 
   std::string What() const {
@@ -167,8 +168,7 @@ class Operation {
           "; rank " + std::to_string(t.peer) + " is in " + (link.doing.empty() ? "none of its operations" : link.doing);
       break;
     }
-    comm_->last_error = text;
-    Report("NCCL: " + text);
+    comm_->Remark(text);
   }
 
   std::shared_ptr<Communicator> comm_;

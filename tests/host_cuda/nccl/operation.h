@@ -26,6 +26,7 @@ struct Transfer {
 
 // What an operation does; each replay of a graph makes one anew.
 struct Plan {
+  std::function<void()> start;  // when it begins, before the first transfer
   std::vector<Transfer> transfers;
   std::function<void()> finish;                         // after all transfers
   std::shared_ptr<void> holds;                          // buffers of its own

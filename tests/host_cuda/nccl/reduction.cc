@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "tests/host_cuda/nccl/signature.h"
+
 namespace host_cuda::nccl {
 namespace {
 
@@ -31,46 +33,65 @@ void ReduceAs(void* out, const std::vector<const void*>& in, size_t count, ncclR
   }
 }
 
-template <class T>
-void ReducePlain(void* out, const std::vector<const void*>& in, size_t count, ncclRedOp_t op) {
-  const auto same = [](T x) { return x; };
-  ReduceAs<T, T>(out, in, count, op, same, same);
-}
-
 }  // namespace
 
 bool CanReduce(ncclDataType_t type, ncclRedOp_t op) {
-  return type >= 0 && type <= ncclBfloat16 && op >= 0 && op < ncclNumOps;
+  return type >= 0 && type <= ncclBfloat16 && op >= 0 && static_cast<uint32_t>(op) <= kScaledSum;
 }
 
-void Reduce(void* out, const std::vector<const void*>& in, size_t count, ncclDataType_t type, ncclRedOp_t op) {
+namespace {
+
+// What `visit` gets: a value of the type in memory, one of the type to calculate in, and how to go from one to the
+// other.
+template <class Visit>
+void WithType(ncclDataType_t type, Visit visit) {
+  const auto same = [](auto x) { return x; };
   switch (type) {
     case ncclInt8:
-      return ReducePlain<int8_t>(out, in, count, op);
+      return visit(int8_t{}, int8_t{}, same, same);
     case ncclUint8:
-      return ReducePlain<uint8_t>(out, in, count, op);
+      return visit(uint8_t{}, uint8_t{}, same, same);
     case ncclInt32:
-      return ReducePlain<int32_t>(out, in, count, op);
+      return visit(int32_t{}, int32_t{}, same, same);
     case ncclUint32:
-      return ReducePlain<uint32_t>(out, in, count, op);
+      return visit(uint32_t{}, uint32_t{}, same, same);
     case ncclInt64:
-      return ReducePlain<int64_t>(out, in, count, op);
+      return visit(int64_t{}, int64_t{}, same, same);
     case ncclUint64:
-      return ReducePlain<uint64_t>(out, in, count, op);
+      return visit(uint64_t{}, uint64_t{}, same, same);
     case ncclFloat32:
-      return ReducePlain<float>(out, in, count, op);
+      return visit(float{}, float{}, same, same);
     case ncclFloat64:
-      return ReducePlain<double>(out, in, count, op);
+      return visit(double{}, double{}, same, same);
     case ncclFloat16:
-      return ReduceAs<__half, float>(
-          out, in, count, op, [](__half x) { return __half2float(x); }, [](float x) { return __float2half(x); });
+      return visit(
+          __half{}, float{}, [](__half x) { return __half2float(x); }, [](float x) { return __float2half(x); });
     case ncclBfloat16:
-      return ReduceAs<__nv_bfloat16, float>(
-          out, in, count, op, [](__nv_bfloat16 x) { return __bfloat162float(x); },
+      return visit(
+          __nv_bfloat16{}, float{}, [](__nv_bfloat16 x) { return __bfloat162float(x); },
           [](float x) { return __float2bfloat16(x); });
     default:
       return;
   }
+}
+
+}  // namespace
+
+void Reduce(void* out, const std::vector<const void*>& in, size_t count, ncclDataType_t type, ncclRedOp_t op) {
+  WithType(type, [&](auto stored, auto wide, auto load, auto store) {
+    ReduceAs<decltype(stored), decltype(wide)>(out, in, count, op, load, store);
+  });
+}
+
+void Scale(void* out, const void* in, size_t count, ncclDataType_t type, const void* factor) {
+  WithType(type, [&](auto stored, auto wide, auto load, auto store) {
+    using T = decltype(stored);
+    using Wide = decltype(wide);
+    const Wide by = load(*static_cast<const T*>(factor));
+    for (size_t i = 0; i < count; ++i) {
+      static_cast<T*>(out)[i] = store(static_cast<Wide>(load(static_cast<const T*>(in)[i]) * by));
+    }
+  });
 }
 
 }  // namespace host_cuda::nccl

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/host_cuda/nccl/signature.h"
+
 namespace host_cuda::nccl {
 namespace {
 
@@ -38,7 +40,18 @@ TEST(Reduction, Bf16IsRoundedOnce) {
 
 TEST(Reduction, RefusesWhatItDoesNotKnow) {
   EXPECT_FALSE(CanReduce(ncclFloat8e4m3, ncclSum));
-  EXPECT_FALSE(CanReduce(ncclFloat32, static_cast<ncclRedOp_t>(ncclNumOps)));
+  EXPECT_FALSE(CanReduce(ncclFloat32, static_cast<ncclRedOp_t>(kScaledSum + 1)));
+}
+
+TEST(Reduction, ValuesAreScaledInTheirType) {
+  const int8_t bytes[3] = {3, -5, 4}, by = 3;
+  int8_t out[3];
+  Scale(out, bytes, 3, ncclInt8, &by);
+  EXPECT_EQ(out[1], -15);
+  const __nv_bfloat16 value = __float2bfloat16(3.f), half = __float2bfloat16(0.5f);
+  __nv_bfloat16 scaled;
+  Scale(&scaled, &value, 1, ncclBfloat16, &half);
+  EXPECT_EQ(__bfloat162float(scaled), 1.5f);
 }
 
 }  // namespace

@@ -10,6 +10,9 @@ namespace host_cuda::nccl {
 
 enum class Call : uint32_t { kSendRecv, kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter };
 
+// As Signature::op: a sum whose values each rank multiplies with a factor of its own.
+inline constexpr uint32_t kScaledSum = ncclNumOps;
+
 struct Signature {
   Call call = Call::kSendRecv;
   uint32_t type = 0;

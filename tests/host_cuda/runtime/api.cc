@@ -29,6 +29,11 @@ bool& InHostCallback() {
   return in;
 }
 
+cudaError_t Refuse(const std::string& call, const std::string& what) {
+  Report(call + ": " + what + ": not in the test runtime");
+  return cudaErrorNotSupported;
+}
+
 cudaError_t Remember(cudaError_t error) {
   if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
   return error;

@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include <mutex>
+#include <string>
 
 #include "tests/host_cuda/runtime/runtime.h"
 
@@ -19,6 +20,9 @@ enum class Rule {
 
 cudaError_t Enter(Runtime& runtime, const char* name, Rule rule);
 cudaError_t Remember(cudaError_t error);
+
+// For what isn't here: says so by name. cudaErrorNotSupported.
+cudaError_t Refuse(const std::string& call, const std::string& what);
 
 // Whether this thread runs a callback of cudaLaunchHostFunc.
 bool& InHostCallback();

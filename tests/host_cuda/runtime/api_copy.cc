@@ -11,11 +11,13 @@
 #include "tests/host_cuda/runtime/errors.h"
 #include "tests/host_cuda/runtime/injection.h"
 #include "tests/host_cuda/runtime/module.h"
+#include "tests/host_cuda/runtime/pinned_watch.h"
 
 using namespace host_cuda::rt;  // NOLINT: the C interface below belongs to no namespace
 using host_cuda::CheckAccess;
 using host_cuda::DeviceFault;
 using host_cuda::DeviceWork;
+using host_cuda::Found;
 
 namespace {
 
@@ -65,15 +67,43 @@ bool Failed(const std::string& what) {
   return true;
 }
 
-DeviceWork CopyWork(const std::string& name, void* to, const void* from, size_t bytes) {
-  return host_cuda::Repeatable(name, DeviceWork::Kind::kCopy, [=] {
-    const std::string what = name + " of " + std::to_string(bytes) + " bytes";
-    if (Failed(what)) return;
-    const std::string source = CheckAccess(from, bytes), target = CheckAccess(to, bytes);
-    if (!source.empty()) return DeviceFault(cudaErrorIllegalAddress, what + " reads what it must not: " + source);
-    if (!target.empty()) return DeviceFault(cudaErrorIllegalAddress, what + " writes where it must not: " + target);
-    std::memmove(to, from, bytes);
-  });
+struct Operands {
+  std::string name;
+  void* to = nullptr;
+  const void* from = nullptr;
+  size_t bytes = 0;
+};
+
+void DoCopy(const Operands& o, const PinnedWatch* watch) {
+  const std::string what = o.name + " of " + std::to_string(o.bytes) + " bytes";
+  if (Failed(what)) return;
+  const std::string source = CheckAccess(o.from, o.bytes), target = CheckAccess(o.to, o.bytes);
+  if (!source.empty()) return DeviceFault(cudaErrorIllegalAddress, what + " reads what it must not: " + source);
+  if (!target.empty()) return DeviceFault(cudaErrorIllegalAddress, what + " writes where it must not: " + target);
+  if (watch != nullptr) {
+    const std::string changed = watch->Changed();
+    // Not an error of the device: it copies what is there.
+    if (!changed.empty()) Found(what + " from " + changed + ", which the host changed after the call, before the copy");
+  }
+  std::memmove(o.to, o.from, o.bytes);
+  NoteDeviceWrite(o.to);
+}
+
+// `watched`: the source is memory that the host may change meanwhile. With the runtime's mutex held.
+DeviceWork CopyWork(const Operands& o, bool watched) {
+  const auto watch = watched ? PinnedWatch::Begin(o.from, o.bytes) : nullptr;
+  DeviceWork work;
+  work.name = o.name;
+  work.kind = DeviceWork::Kind::kCopy;
+  work.step = [o, watch] {
+    DoCopy(o, watch.get());
+    return true;
+  };
+  work.fresh = [o, watched] {
+    std::lock_guard<std::mutex> lock(TheRuntime().mutex);
+    return CopyWork(o, watched);
+  };
+  return work;
 }
 
 cudaError_t Copy(const char* name, void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream,
@@ -85,14 +115,17 @@ cudaError_t Copy(const char* name, void* to, const void* from, size_t bytes, cud
     const Side to_side = SideOf(runtime, to), from_side = SideOf(runtime, from);
     if (to == nullptr || from == nullptr || !KindFits(kind, to_side, from_side)) return cudaErrorInvalidValue;
     if (!Within(runtime, to, bytes) || !Within(runtime, from, bytes)) return cudaErrorInvalidValue;
-    if (queue->capture) return AppendOrCapture(runtime, queue, CopyWork(name, to, from, bytes));
+    const bool watched = from_side != Side::kDevice;
+    if (queue->capture) return AppendOrCapture(runtime, queue, CopyWork({name, to, from, bytes}, watched));
 
-    DeviceWork work = CopyWork(name, to, from, bytes);
+    DeviceWork work;
     if (from_side == Side::kPageable && to_side != Side::kPageable) {
       const char* source = static_cast<const char*>(from);
       auto staged = std::make_shared<std::vector<char>>(source, source + bytes);
-      work = CopyWork(name, to, staged->data(), bytes);
+      work = CopyWork({name, to, staged->data(), bytes}, /*watched=*/false);
       work.step = [staged, step = work.step] { return step(); };
+    } else {
+      work = CopyWork({name, to, from, bytes}, watched);
     }
     const cudaError_t error = AppendOrCapture(runtime, queue, std::move(work));
     if (error != cudaSuccess) return error;
@@ -115,6 +148,7 @@ cudaError_t Fill(const char* name, void* p, int value, size_t bytes, cudaStream_
       const std::string wrong = CheckAccess(p, bytes);
       if (!wrong.empty()) return DeviceFault(cudaErrorIllegalAddress, text + " writes where it must not: " + wrong);
       std::memset(p, value, bytes);
+      NoteDeviceWrite(p);
     });
     const cudaError_t error = AppendOrCapture(runtime, queue, std::move(work));
     if (error == cudaSuccess && !async && side == Side::kPinned) runtime.Wait(lock, {queue, queue->issued});

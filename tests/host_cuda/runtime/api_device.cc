@@ -7,9 +7,26 @@
 #include "tests/host_cuda/runtime/control.h"
 #include "tests/host_cuda/runtime/handles.h"
 #include "tests/host_cuda/runtime/properties.h"
+#include "tests/host_cuda/runtime/report.h"
 
 namespace host_cuda::rt {
 namespace {
+
+constexpr size_t kNoLimit = ~size_t{0};
+
+// Kept, not obeyed; those of dynamic parallelism and of L2 are not here.
+size_t DefaultLimit(cudaLimit limit) {
+  switch (limit) {
+    case cudaLimitStackSize:
+      return 1 << 10;
+    case cudaLimitPrintfFifoSize:
+      return 1 << 20;
+    case cudaLimitMallocHeapSize:
+      return 8 << 20;
+    default:
+      return kNoLimit;
+  }
+}
 
 bool Exists(const Runtime& runtime, int device) {
   return device >= 0 && device < runtime.settings.devices;
@@ -117,8 +134,8 @@ cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* id) {
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return Api(__func__, Rule::kAlways, [&](Runtime&, auto&) {
-    if (least != nullptr) *least = 0;
-    if (greatest != nullptr) *greatest = -5;
+    if (least != nullptr) *least = kLeastPriority;
+    if (greatest != nullptr) *greatest = kGreatestPriority;
     return cudaSuccess;
   });
 }
@@ -179,12 +196,25 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 
-// There is no driver to enter: whoever asks has to live without it.
-cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned, unsigned long long,
-                                             cudaDriverEntryPointQueryResult* status) {
-  *function = nullptr;
-  if (status != nullptr) *status = cudaDriverEntryPointSymbolNotFound;
-  return cudaSuccess;
+cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value) {
+  return Api(__func__, Rule::kOrdinary, [&](Runtime& runtime, auto&) {
+    if (DefaultLimit(limit) == kNoLimit) {
+      host_cuda::Report("cudaDeviceSetLimit: limit " + std::to_string(limit) + " is not in the test runtime");
+      return cudaErrorUnsupportedLimit;
+    }
+    runtime.device(CurrentDevice()).limits[limit] = value;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit) {
+  return Api(__func__, Rule::kOrdinary, [&](Runtime& runtime, auto&) {
+    if (DefaultLimit(limit) == kNoLimit) return cudaErrorUnsupportedLimit;
+    const auto& set = runtime.device(CurrentDevice()).limits;
+    const auto found = set.find(limit);
+    *value = found == set.end() ? DefaultLimit(limit) : found->second;
+    return cudaSuccess;
+  });
 }
 
 }  // extern "C"

@@ -76,6 +76,12 @@ cudaError_t Record(Runtime& runtime, const std::shared_ptr<Queue>& queue, EventS
   return cudaSuccess;
 }
 
+// An event as a node of its own in a graph.
+cudaError_t RefuseExternal(const Queue& queue, const char* call) {
+  queue.capture->invalid = true;
+  return Refuse(call, "external events in graphs");
+}
+
 // A stream that waits for an event of a capture joins it.
 cudaError_t JoinCapture(Runtime& runtime, const std::shared_ptr<Queue>& queue, const EventState& event) {
   const bool over =
@@ -169,10 +175,12 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   });
 }
 
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
   return Api(__func__, Rule::kOrdinary, [&](Runtime& runtime, auto&) {
     const auto queue = runtime.Find(stream);
     const auto state = FindEvent(event);
+    if (queue && queue->capture && flags == cudaEventRecordExternal)
+      return RefuseExternal(*queue, "cudaEventRecordWithFlags");
     return queue && state ? Record(runtime, queue, state.get()) : cudaErrorInvalidResourceHandle;
   });
 }
@@ -181,10 +189,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaEventRecordWithFlags(event, stream, 0);
 }
 
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
   return Api(__func__, Rule::kOrdinary, [&](Runtime& runtime, auto&) {
     const auto queue = runtime.Find(stream);
     const auto state = FindEvent(event);
+    if (queue && queue->capture && flags == cudaEventWaitExternal) return RefuseExternal(*queue, "cudaStreamWaitEvent");
     return queue && state ? WaitInStream(runtime, queue, *state) : cudaErrorInvalidResourceHandle;
   });
 }
@@ -195,7 +204,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (!state) return cudaErrorInvalidResourceHandle;
     if (state->capture) return cudaErrorCapturedEvent;
     if (Reached(*state)) return runtime.device(CurrentDevice()).stuck;
-    if (state->place.queue) runtime.Hurry(state->place.queue->device);
+    runtime.Want(state->place);
     return cudaErrorNotReady;
   });
 }

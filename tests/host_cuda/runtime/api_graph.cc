@@ -8,11 +8,8 @@
 #include "tests/host_cuda/runtime/api.h"
 #include "tests/host_cuda/runtime/capture.h"
 #include "tests/host_cuda/runtime/handles.h"
+#include "tests/host_cuda/runtime/kernel_work.h"
 #include "tests/host_cuda/runtime/report.h"
-
-struct CUgraph_st {
-  host_cuda::rt::Nodes nodes;
-};
 
 struct CUgraphExec_st {
   std::shared_ptr<const host_cuda::rt::Nodes> nodes;
@@ -102,6 +99,12 @@ bool SameShape(const Nodes& a, const Nodes& b, std::string* difference) {
   return true;
 }
 
+// The place of a node in a graph; -1: it is not in it.
+int PlaceOf(const Nodes& nodes, cudaGraphNode_t node) {
+  const auto found = std::find_if(nodes.begin(), nodes.end(), [&](const Node& n) { return n.handle.get() == node; });
+  return found == nodes.end() ? -1 : static_cast<int>(found - nodes.begin());
+}
+
 cudaError_t Instantiate(const char* name, cudaGraphExec_t* exec, cudaGraph_t graph) {
   return Api(name, Rule::kUnsafeInCapture, [&](Runtime&, auto&) {
     if (!Graphs().contains(graph)) return cudaErrorInvalidValue;
@@ -134,14 +137,42 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
   });
 }
 
+cudaError_t cudaGraphCreate(cudaGraph_t* graph, unsigned flags) {
+  return Api(__func__, Rule::kOrdinary, [&](Runtime&, auto&) {
+    if (graph == nullptr || flags != 0) return cudaErrorInvalidValue;
+    *graph = new CUgraph_st;
+    Graphs().insert(*graph);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t* dependencies,
+                                          const cudaGraphEdgeData* edges, size_t count, cudaStreamCaptureMode mode) {
+  return Api(__func__, Rule::kOrdinary, [&](Runtime& runtime, auto&) {
+    const auto queue = runtime.Find(stream);
+    if (!queue) return cudaErrorInvalidResourceHandle;
+    if (!Graphs().contains(graph) || (count > 0 && dependencies == nullptr)) return cudaErrorInvalidValue;
+    if (edges != nullptr) return Refuse("cudaStreamBeginCaptureToGraph", "edges with data");
+    std::vector<int> tips;
+    for (size_t i = 0; i < count; ++i) {
+      tips.push_back(PlaceOf(graph->nodes, dependencies[i]));
+      if (tips.back() < 0) return cudaErrorInvalidValue;
+    }
+    return BeginCaptureInto(runtime, queue, mode, graph, std::move(tips));
+  });
+}
+
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   return Api(__func__, Rule::kOrdinary, [&](Runtime& runtime, auto&) {
     *graph = nullptr;
     const auto queue = runtime.Find(stream);
     if (!queue) return cudaErrorInvalidResourceHandle;
+    const cudaGraph_t into = queue->capture ? queue->capture->into : nullptr;
     Nodes nodes;
     if (const cudaError_t error = EndCapture(runtime, queue, &nodes)) return error;
-    *graph = new CUgraph_st{std::move(nodes)};
+    if (into != nullptr && !Graphs().contains(into)) return cudaErrorInvalidValue;  // destroyed meanwhile
+    *graph = into != nullptr ? into : new CUgraph_st;
+    (*graph)->nodes = std::move(nodes);
     Graphs().insert(*graph);
     return cudaSuccess;
   });
@@ -151,7 +182,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   return Api(__func__, Rule::kOrdinary, [&](Runtime& runtime, auto&) {
     const auto queue = runtime.Find(stream);
     if (!queue) return cudaErrorInvalidResourceHandle;
-    if (const cudaError_t error = RefuseDefaultStream(runtime, queue, __func__)) return error;
+    if (const cudaError_t error = RefuseDefaultStream(runtime, queue, "cudaStreamIsCapturing")) return error;
     *status = !queue->capture           ? cudaStreamCaptureStatusNone
               : queue->capture->invalid ? cudaStreamCaptureStatusInvalidated
                                         : cudaStreamCaptureStatusActive;
@@ -165,7 +196,9 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
   if (const cudaError_t error = cudaStreamIsCapturing(stream, status)) return error;
   return Api(__func__, Rule::kOrdinary, [&](Runtime& runtime, auto&) {
     const auto queue = runtime.Find(stream);
-    if (graph != nullptr || nodes != nullptr || edges != nullptr || count != nullptr) return cudaErrorNotSupported;
+    if (graph != nullptr || nodes != nullptr || edges != nullptr || count != nullptr) {
+      return Refuse("cudaStreamGetCaptureInfo", "the graph of a capture that goes on");
+    }
     if (id != nullptr && queue->capture) *id = queue->capture->id;
     return cudaSuccess;
   });
@@ -222,7 +255,9 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGra
       host_cuda::Report("cudaGraphExecUpdate: another graph: " + difference);
       result.result = cudaGraphExecUpdateErrorTopologyChanged;
     } else {
-      exec->nodes = std::make_shared<const Nodes>(graph->nodes);
+      Nodes nodes = graph->nodes;
+      for (size_t i = 0; i < nodes.size(); ++i) nodes[i].handle = (*exec->nodes)[i].handle;
+      exec->nodes = std::make_shared<const Nodes>(std::move(nodes));
     }
     if (info != nullptr) *info = result;
     return result.result == cudaGraphExecUpdateSuccess ? cudaSuccess : cudaErrorGraphExecUpdateFailure;
@@ -232,8 +267,59 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGra
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
   return Api(__func__, Rule::kOrdinary, [&](Runtime&, auto&) {
     if (!Graphs().contains(graph)) return cudaErrorInvalidValue;
-    if (nodes != nullptr) return cudaErrorNotSupported;  // handles of nodes don't exist here
+    if (nodes != nullptr) {
+      const size_t given = std::min(*count, graph->nodes.size());
+      for (size_t i = 0; i < *count; ++i) nodes[i] = i < given ? graph->nodes[i].handle.get() : nullptr;
+      *count = given;
+      return cudaSuccess;
+    }
     *count = graph->nodes.size();
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType* type) {
+  return Api(__func__, Rule::kOrdinary, [&](Runtime&, auto&) {
+    for (const cudaGraph_t graph : Graphs()) {
+      const int place = PlaceOf(graph->nodes, node);
+      if (place < 0) continue;
+      switch (graph->nodes[static_cast<size_t>(place)].work.kind) {
+        case DeviceWork::Kind::kKernel:
+          *type = cudaGraphNodeTypeKernel;
+          return cudaSuccess;
+        case DeviceWork::Kind::kCopy:
+          *type = cudaGraphNodeTypeMemcpy;
+          return cudaSuccess;
+        case DeviceWork::Kind::kSet:
+          *type = cudaGraphNodeTypeMemset;
+          return cudaSuccess;
+        case DeviceWork::Kind::kHost:
+          *type = cudaGraphNodeTypeHost;
+          return cudaSuccess;
+        case DeviceWork::Kind::kOther:
+          *type = cudaGraphNodeTypeEmpty;  // a collective: several nodes in reality
+          return cudaSuccess;
+      }
+    }
+    return cudaErrorInvalidValue;
+  });
+}
+
+// Launches that were made keep what they had.
+cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node,
+                                             const cudaKernelNodeParams* params) {
+  return Api(__func__, Rule::kOrdinary, [&](Runtime&, auto&) {
+    if (!Execs().contains(exec) || params == nullptr) return cudaErrorInvalidValue;
+    if (params->extra != nullptr) return Refuse("cudaGraphExecKernelNodeSetParams", "parameters in `extra`");
+    const int place = PlaceOf(*exec->nodes, node);
+    if (place < 0) return cudaErrorInvalidValue;
+    Nodes nodes = *exec->nodes;
+    DeviceWork& work = nodes[static_cast<size_t>(place)].work;
+    if (work.kind != DeviceWork::Kind::kKernel) return cudaErrorInvalidValue;
+    const KernelLaunch launch{params->func, params->gridDim, params->blockDim, params->sharedMemBytes,
+                              params->kernelParams};
+    if (const cudaError_t error = MakeKernelWork(launch, CurrentDevice(), &work)) return error;
+    exec->nodes = std::make_shared<const Nodes>(std::move(nodes));
     return cudaSuccess;
   });
 }

@@ -86,12 +86,13 @@ cudaError_t cudaFreeHost(void* p) {
   return FreeNow(__func__, p, /*host=*/true);
 }
 
-cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned) {
+cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned flags) {
   return Api(__func__, Rule::kUnsafeInCapture, [&](Runtime& runtime, auto&) {
     *p = nullptr;
     if (bytes == 0) return cudaSuccess;
     Block* block = runtime.memory->AllocatePinned(bytes);
     if (block == nullptr) return cudaErrorMemoryAllocation;
+    block->flags = flags;
     *p = block->base;
     return cudaSuccess;
   });
@@ -102,11 +103,12 @@ cudaError_t cudaMallocHost(void** p, size_t bytes) {
   return cudaHostAlloc(p, bytes, cudaHostAllocDefault);
 }
 
-cudaError_t cudaHostRegister(void* p, size_t bytes, unsigned) {
+cudaError_t cudaHostRegister(void* p, size_t bytes, unsigned flags) {
   return Api(__func__, Rule::kUnsafeInCapture, [&](Runtime& runtime, auto&) {
     if (p == nullptr || bytes == 0) return cudaErrorInvalidValue;
-    if (runtime.memory->Live(p) != nullptr) return cudaErrorHostMemoryAlreadyRegistered;
-    runtime.memory->Add(p, bytes, MemoryKind::kRegistered, CurrentDevice());
+    if ((flags & cudaHostRegisterIoMemory) != 0) return Refuse("cudaHostRegister", "memory of other devices");
+    if (runtime.memory->Overlaps(p, bytes)) return cudaErrorHostMemoryAlreadyRegistered;
+    runtime.memory->Add(p, bytes, MemoryKind::kRegistered, CurrentDevice())->flags = flags;
     return cudaSuccess;
   });
 }
@@ -119,6 +121,17 @@ cudaError_t cudaHostUnregister(void* p) {
     }
     runtime.WaitForDevice(lock, CurrentDevice());
     runtime.memory->Forget(block);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaHostGetFlags(unsigned* flags, void* p) {
+  return Api(__func__, Rule::kOrdinary, [&](Runtime& runtime, auto&) {
+    const Block* block = runtime.memory->Live(p);
+    const bool host =
+        block != nullptr && (block->kind == MemoryKind::kPinned || block->kind == MemoryKind::kRegistered);
+    if (!host) return cudaErrorInvalidValue;
+    *flags = block->flags;
     return cudaSuccess;
   });
 }
@@ -146,6 +159,8 @@ cudaError_t cudaMallocAsync(void** p, size_t bytes, cudaStream_t stream) {
     }
     if (block == nullptr) return cudaErrorMemoryAllocation;
     block->pooled = true;
+    Pool& pool = runtime.device(queue->device).pool;
+    pool.used_high = std::max<uint64_t>(pool.used_high, runtime.memory->PoolBytes(queue->device));
     *p = block->base;
     return AppendOrCapture(runtime, queue, OpenWork(block));
   });

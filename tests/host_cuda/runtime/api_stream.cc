@@ -1,4 +1,5 @@
 // Streams, and callbacks of the host in them.
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -7,6 +8,8 @@
 #include "tests/host_cuda/runtime/api.h"
 #include "tests/host_cuda/runtime/capture.h"
 #include "tests/host_cuda/runtime/handles.h"
+#include "tests/host_cuda/runtime/pinned_watch.h"
+#include "tests/host_cuda/runtime/properties.h"
 
 struct CUstream_st {};
 
@@ -64,6 +67,7 @@ DeviceWork HostWork(std::function<void()> function) {
       call->posted = true;
       TheCallbacks().Post([call, function] {
         function();
+        NoteHostCallback();
         std::lock_guard<std::mutex> lock(TheRuntime().mutex);
         call->done = true;
         TheRuntime().work_came.notify_all();
@@ -78,7 +82,8 @@ DeviceWork HostWork(std::function<void()> function) {
 cudaError_t MakeStream(Runtime& runtime, cudaStream_t* stream, unsigned flags, int priority) {
   if ((flags & ~static_cast<unsigned>(cudaStreamNonBlocking)) != 0) return cudaErrorInvalidValue;
   *stream = new CUstream_st;
-  runtime.streams[*stream] = runtime.MakeQueue(CurrentDevice(), flags, priority);
+  runtime.streams[*stream] =
+      runtime.MakeQueue(CurrentDevice(), flags, std::clamp(priority, kGreatestPriority, kLeastPriority));
   return cudaSuccess;
 }
 
@@ -139,7 +144,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     if (!queue) return cudaErrorInvalidResourceHandle;
     if (const cudaError_t error = RefuseIfCapturing(queue, "cudaStreamQuery")) return error;
     if (queue->done >= queue->issued) return runtime.device(queue->device).stuck;
-    runtime.Hurry(queue->device);
+    runtime.Want({queue, queue->issued});
     return cudaErrorNotReady;
   });
 }

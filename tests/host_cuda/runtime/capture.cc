@@ -101,6 +101,15 @@ cudaError_t BeginCapture(Runtime& runtime, const std::shared_ptr<Queue>& queue, 
   return cudaSuccess;
 }
 
+cudaError_t BeginCaptureInto(Runtime& runtime, const std::shared_ptr<Queue>& queue, cudaStreamCaptureMode mode,
+                             cudaGraph_t graph, std::vector<int> tips) {
+  if (const cudaError_t error = BeginCapture(runtime, queue, mode)) return error;
+  queue->capture->into = graph;
+  queue->capture->nodes = graph->nodes;
+  queue->tips = std::move(tips);
+  return cudaSuccess;
+}
+
 cudaError_t EndCapture(Runtime& runtime, const std::shared_ptr<Queue>& queue, Nodes* nodes) {
   const auto capture = queue->capture;
   if (!capture) return cudaErrorIllegalState;

@@ -17,13 +17,25 @@
 #include "tests/host_cuda/runtime/device_work.h"
 #include "tests/host_cuda/runtime/runtime.h"
 
+struct CUgraphNode_st {};
+
 namespace host_cuda::rt {
 
 struct Node {
   DeviceWork work;
   std::vector<int> after;
+  std::shared_ptr<CUgraphNode_st> handle =
+      std::make_shared<CUgraphNode_st>();  // the same in a graph and what is made of it
 };
 using Nodes = std::vector<Node>;
+
+}  // namespace host_cuda::rt
+
+struct CUgraph_st {
+  host_cuda::rt::Nodes nodes;
+};
+
+namespace host_cuda::rt {
 
 struct Capture {
   uint64_t id = 0;
@@ -33,6 +45,7 @@ struct Capture {
   std::thread::id thread;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   bool invalid = false;
+  cudaGraph_t into = nullptr;  // cudaStreamBeginCaptureToGraph: the graph that the nodes are added to
 };
 
 // The work goes into the stream, or, while that captures, becomes a node.
@@ -52,6 +65,9 @@ cudaError_t RefuseDefaultStream(Runtime& runtime, const std::shared_ptr<Queue>& 
 cudaStreamCaptureMode& ThreadCaptureMode();
 
 cudaError_t BeginCapture(Runtime& runtime, const std::shared_ptr<Queue>& queue, cudaStreamCaptureMode mode);
+// Adds to a graph; the stream's first node comes after the tips, which are places in it.
+cudaError_t BeginCaptureInto(Runtime& runtime, const std::shared_ptr<Queue>& queue, cudaStreamCaptureMode mode,
+                             cudaGraph_t graph, std::vector<int> tips);
 cudaError_t EndCapture(Runtime& runtime, const std::shared_ptr<Queue>& queue, Nodes* nodes);
 
 }  // namespace host_cuda::rt

@@ -8,6 +8,10 @@ extern "C" void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t
 namespace host_cuda {
 namespace {
 
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
 class CopyTest : public HostCudaTest {};
 
 TEST_F(CopyTest, PageableMemoryIsReadInTheCallPinnedMemoryLate) {
@@ -22,6 +26,44 @@ TEST_F(CopyTest, PageableMemoryIsReadInTheCallPinnedMemoryLate) {
   *pinned = 2;  // the bug that this shows: the buffer is used again too early
   EXPECT_EQ(Value(p), 1);
   EXPECT_EQ(Value(q), 2);
+  EXPECT_THAT(TakeReports(), Contains(HasSubstr("cudaMemcpyAsync of 4 bytes from pinned memory #3 (4 bytes), which the "
+                                                "host changed after the call, before the copy")));
+}
+
+TEST_F(CopyTest, RegisteredMemoryThatIsChangedTooEarlyIsNamedAsWell) {
+  int* p = Device(2);
+  int here[2] = {1, 2};
+  ASSERT_EQ(cudaHostRegister(here, sizeof here, 0), cudaSuccess);
+  cudaMemcpyAsync(p, here, 4, cudaMemcpyHostToDevice, Stream());
+  here[1] = 7;  // not of the copy
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_THAT(TakeReports(), IsEmpty());
+  cudaMemcpyAsync(p, here, 4, cudaMemcpyHostToDevice, Stream());
+  here[0] = 7;
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_THAT(TakeReports(), Contains(HasSubstr("from registered memory #2 (8 bytes), which the host changed")));
+  cudaHostUnregister(here);
+}
+
+TEST_F(CopyTest, WhatTheDeviceOrACallbackWritesInOrderIsNoFinding) {
+  cudaStream_t s = Stream();
+  int *p = Device(1), *pinned = Pinned(1);
+  cudaMemsetAsync(p, 0, 4, s);
+  cudaMemcpyAsync(pinned, p, 4, cudaMemcpyDeviceToHost, s);
+  cudaMemcpyAsync(p, pinned, 4, cudaMemcpyHostToDevice, s);  // 0xff.. at the call
+  EXPECT_EQ(Value(p), 0);
+  cudaLaunchHostFunc(
+      s, [](void* data) { *static_cast<int*>(data) = 5; }, pinned);
+  cudaMemcpyAsync(p, pinned, 4, cudaMemcpyHostToDevice, s);
+  EXPECT_EQ(Value(p), 5);
+  EXPECT_THAT(TakeReports(), IsEmpty());
+  Fresh({{"HOST_CUDA_PINNED", "ignore"}});
+  p = Device(1);
+  pinned = Pinned(1);
+  cudaMemcpyAsync(p, pinned, 4, cudaMemcpyHostToDevice, Stream());
+  *pinned = 6;
+  EXPECT_EQ(Value(p), 6);
+  EXPECT_THAT(TakeReports(), IsEmpty());
 }
 
 TEST_F(CopyTest, ACopyToPageableMemoryHasComeWhenTheCallReturns) {

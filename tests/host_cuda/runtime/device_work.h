@@ -32,9 +32,15 @@ DeviceWork Repeatable(std::string name, DeviceWork::Kind kind, std::function<voi
 // the default) or makes the error stick to that device (report). For use inside step().
 void DeviceFault(cudaError_t error, const std::string& text);
 
+// The same for what is wrong but hurts no device: reported, and ends the process unless HOST_CUDA_ON_ERROR=report.
+void Found(const std::string& text);
+
 // For use inside step(): whether [p, p + bytes) may be read or written now. What is not of the device passes.
 // An empty string: yes; else what is wrong with it, such as memory that cudaFreeAsync has freed.
 std::string CheckAccess(const void* p, size_t bytes);
+
+// The error that sticks to a device; cudaSuccess: none. Such a device finishes nothing any more.
+cudaError_t StuckWith(int device);
 
 // The device that a stream belongs to; the current one's for the default stream; -1: no such stream.
 int DeviceOf(cudaStream_t stream);

@@ -244,5 +244,122 @@ TEST_F(GraphTest, AnUpdateKeepsTheShape) {
   EXPECT_THAT(TakeReports(), Contains(HasSubstr("node 1, Step, becomes cudaMemsetAsync")));
 }
 
+TEST_F(GraphTest, ACopyWhoseSourceChangesAfterTheLaunchIsNamed) {
+  int* pinned = Pinned(1);
+  int pageable = 3;
+  *pinned = 3;
+  cudaGraph_t graph = nullptr;
+  cudaStreamBeginCapture(main_, cudaStreamCaptureModeGlobal);
+  cudaMemcpyAsync(p_, pinned, 4, cudaMemcpyHostToDevice, main_);
+  cudaMemcpyAsync(p_ + 1, &pageable, 4, cudaMemcpyHostToDevice, main_);
+  ASSERT_EQ(cudaStreamEndCapture(main_, &graph), cudaSuccess);
+  cudaGraphExec_t exec = Instantiate(graph);
+  cudaGraphLaunch(exec, main_);
+  EXPECT_EQ(Value(p_), 3);
+  *pinned = 4;  // between two launches: fine
+  EXPECT_THAT(TakeReports(), testing::IsEmpty());
+  cudaGraphLaunch(exec, main_);
+  *pinned = 5;
+  pageable = 5;
+  EXPECT_EQ(Value(p_), 5);
+  EXPECT_THAT(TakeReports(),
+              testing::UnorderedElementsAre(HasSubstr("of 4 bytes from pinned memory #2"),
+                                            HasSubstr("of 4 bytes from pageable memory, which the host")));
+}
+
+TEST_F(GraphTest, ACaptureMayAddToAGraph) {
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaGraphCreate(&graph, 0), cudaSuccess);
+  ASSERT_EQ(cudaStreamBeginCaptureToGraph(main_, graph, nullptr, nullptr, 0, cudaStreamCaptureModeGlobal), cudaSuccess);
+  StepKernel::Launch(p_, 10, 1, main_);
+  cudaGraph_t same = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(main_, &same), cudaSuccess);
+  EXPECT_EQ(same, graph);
+  cudaGraphNode_t nodes[3];
+  size_t count = 3;
+  ASSERT_EQ(cudaGraphGetNodes(graph, nodes, &count), cudaSuccess);
+  ASSERT_EQ(count, 1u);
+  EXPECT_EQ(nodes[1], nullptr);
+  // One that follows the first node and one that follows nothing.
+  ASSERT_EQ(cudaStreamBeginCaptureToGraph(main_, graph, nodes, nullptr, 1, cudaStreamCaptureModeGlobal), cudaSuccess);
+  StepKernel::Launch(p_, 10, 2, main_);
+  ASSERT_EQ(cudaStreamEndCapture(main_, &same), cudaSuccess);
+  ASSERT_EQ(cudaStreamBeginCaptureToGraph(side_, graph, nullptr, nullptr, 0, cudaStreamCaptureModeGlobal), cudaSuccess);
+  StepKernel::Launch(p_, 10, 3, side_);
+  ASSERT_EQ(cudaStreamEndCapture(side_, &same), cudaSuccess);
+  cudaGraphExec_t exec = Instantiate(graph);
+  std::set<int> seen;
+  for (int i = 0; i < 60; ++i) {
+    cudaMemsetAsync(p_, 0, 4, main_);
+    cudaGraphLaunch(exec, main_);
+    seen.insert(Value(p_));
+  }
+  EXPECT_EQ(seen, (std::set<int>{123, 132, 312}));
+  const cudaGraphNode_t foreign = reinterpret_cast<cudaGraphNode_t>(this);
+  EXPECT_EQ(cudaStreamBeginCaptureToGraph(main_, graph, &foreign, nullptr, 1, cudaStreamCaptureModeGlobal),
+            cudaErrorInvalidValue);
+}
+
+TEST_F(GraphTest, OneKernelOfAnInstanceMayBeChanged) {
+  cudaGraph_t graph = nullptr;
+  cudaStreamBeginCapture(main_, cudaStreamCaptureModeGlobal);
+  cudaMemsetAsync(p_ + 1, 0, 4, main_);
+  StepKernel::Launch(p_, 10, 1, main_);
+  ASSERT_EQ(cudaStreamEndCapture(main_, &graph), cudaSuccess);
+  cudaGraphNode_t nodes[2];
+  size_t count = 2;
+  ASSERT_EQ(cudaGraphGetNodes(graph, nodes, &count), cudaSuccess);
+  cudaGraphNodeType type;
+  ASSERT_EQ(cudaGraphNodeGetType(nodes[0], &type), cudaSuccess);
+  EXPECT_EQ(type, cudaGraphNodeTypeMemset);
+  ASSERT_EQ(cudaGraphNodeGetType(nodes[1], &type), cudaSuccess);
+  EXPECT_EQ(type, cudaGraphNodeTypeKernel);
+  cudaGraphExec_t exec = Instantiate(graph), other = Instantiate(graph);
+  int times = 10, plus = 7;
+  void* args[] = {&p_, &times, &plus};
+  cudaKernelNodeParams params = {};
+  params.func = const_cast<void*>(StepKernel::Host());
+  params.gridDim = params.blockDim = dim3(1);
+  params.kernelParams = args;
+  EXPECT_EQ(cudaGraphExecKernelNodeSetParams(exec, nodes[0], &params), cudaErrorInvalidValue);
+  cudaGraphLaunch(exec, main_);  // keeps what it was launched with
+  ASSERT_EQ(cudaGraphExecKernelNodeSetParams(exec, nodes[1], &params), cudaSuccess);
+  cudaGraphLaunch(exec, main_);
+  cudaGraphLaunch(other, main_);
+  EXPECT_EQ(Value(p_), 171);
+  params.sharedMemBytes = 60 << 10;
+  EXPECT_EQ(cudaGraphExecKernelNodeSetParams(exec, nodes[1], &params), cudaErrorInvalidValue);
+  cudaGraphExecUpdateResultInfo info;  // the nodes' handles still mean the same
+  ASSERT_EQ(cudaGraphExecUpdate(exec, graph, &info), cudaSuccess);
+  params.sharedMemBytes = 0;
+  EXPECT_EQ(cudaGraphExecKernelNodeSetParams(exec, nodes[1], &params), cudaSuccess);
+}
+
+TEST_F(GraphTest, ExternalEventsAreRefused) {
+  cudaGraph_t graph = nullptr;
+  cudaStreamBeginCapture(main_, cudaStreamCaptureModeGlobal);
+  EXPECT_EQ(cudaEventRecordWithFlags(fork_, main_, cudaEventRecordExternal), cudaErrorNotSupported);
+  EXPECT_EQ(cudaStreamEndCapture(main_, &graph), cudaErrorStreamCaptureInvalidated);
+  cudaEventRecord(fork_, side_);
+  cudaStreamBeginCapture(main_, cudaStreamCaptureModeGlobal);
+  EXPECT_EQ(cudaStreamWaitEvent(main_, fork_, cudaEventWaitExternal), cudaErrorNotSupported);
+  EXPECT_EQ(cudaStreamEndCapture(main_, &graph), cudaErrorStreamCaptureInvalidated);
+  EXPECT_THAT(TakeReports(), Contains(HasSubstr("cudaStreamWaitEvent: external events in graphs: not in")));
+}
+
+TEST_F(GraphTest, CallbacksInAGraph) {
+  cudaGraph_t graph = nullptr;
+  std::atomic<int> calls{0};
+  cudaStreamBeginCapture(main_, cudaStreamCaptureModeGlobal);
+  ASSERT_EQ(cudaLaunchHostFunc(
+                main_, [](void* data) { ++*static_cast<std::atomic<int>*>(data); }, &calls),
+            cudaSuccess);
+  ASSERT_EQ(cudaStreamEndCapture(main_, &graph), cudaSuccess);
+  cudaGraphExec_t exec = Instantiate(graph);
+  for (int i = 0; i < 3; ++i) cudaGraphLaunch(exec, main_);
+  EXPECT_EQ(cudaStreamSynchronize(main_), cudaSuccess);
+  EXPECT_EQ(calls, 3);
+}
+
 }  // namespace
 }  // namespace host_cuda

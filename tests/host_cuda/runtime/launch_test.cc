@@ -78,7 +78,48 @@ TEST_F(LaunchTest, AttributesOfFunctions) {
   EXPECT_EQ(blocks, 8);  // 2048 threads
   ASSERT_EQ(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, host, 256, 50 << 10), cudaSuccess);
   EXPECT_EQ(blocks, 3);  // 164 KiB of shared memory, 52 a block
-  EXPECT_EQ(cudaFuncSetAttribute(host, cudaFuncAttributeMaxDynamicSharedMemorySize, 47 << 10), cudaSuccess);
+  EXPECT_EQ(cudaFuncSetAttribute(host, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), cudaErrorNotSupported);
+  Fresh({});  // forgotten with everything else
+  ASSERT_EQ(cudaFuncGetAttributes(&attributes, host), cudaSuccess);
+  EXPECT_EQ(attributes.maxDynamicSharedSizeBytes, 47 << 10);
+}
+
+TEST_F(LaunchTest, AttributesOfFunctionsHoldOnOneDevice) {
+  Fresh({{"HOST_CUDA_DEVICES", "2"}});
+  const void* host = StepKernel::Host();
+  ASSERT_EQ(cudaFuncSetAttribute(host, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 << 10), cudaSuccess);
+  int* p = Device(1);
+  EXPECT_EQ(StepKernel::Launch(p, 1, 1, nullptr, dim3(32), 100 << 10), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_EQ(StepKernel::Launch(p, 1, 1, nullptr, dim3(32), 100 << 10), cudaErrorInvalidValue);
+  EXPECT_THAT(TakeReports(), testing::Contains(testing::HasSubstr("are allowed on device 1")));
+}
+
+TEST_F(LaunchTest, AttributesOfLaunches) {
+  cudaLaunchAttribute attribute = {};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = config.blockDim = dim3(1);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int times = 1, plus = 1;
+  void* args[] = {&p_, &times, &plus};
+  const auto launch = [&] { return cudaLaunchKernelExC(&config, StepKernel::Host(), args); };
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  EXPECT_EQ(launch(), cudaSuccess);
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {1, 1, 1};
+  EXPECT_EQ(launch(), cudaSuccess);
+  attribute.val.clusterDim = {2, 1, 1};
+  EXPECT_EQ(launch(), cudaErrorNotSupported);
+  EXPECT_THAT(TakeReports(), testing::Contains(testing::HasSubstr("launch attribute 4 is not here: cluster")));
+  attribute.id = cudaLaunchAttributeCooperative;
+  attribute.val.cooperative = 0;
+  EXPECT_EQ(launch(), cudaSuccess);
+  attribute.val.cooperative = 1;
+  EXPECT_EQ(launch(), cudaErrorNotSupported);
+  EXPECT_THAT(TakeReports(), testing::Contains(testing::HasSubstr("launch attribute 2 is not here: cooperative")));
+  EXPECT_EQ(Value(p_), 3);
 }
 
 }  // namespace

@@ -154,6 +154,27 @@ Block* Memory::Live(const void* p) {
   return block != nullptr && block->state != Block::State::kFreed && !block->freeing ? block : nullptr;
 }
 
+size_t Memory::PoolBytes(int device) const {
+  size_t sum = 0;
+  for (const auto& [base, block] : blocks_) {
+    const bool of_pool = block.kind == MemoryKind::kDevice && block.pooled && block.device == device;
+    if (of_pool && block.state != Block::State::kFreed) sum += Rounded(block.bytes);
+  }
+  return sum;
+}
+
+bool Memory::Overlaps(const void* p, size_t bytes) const {
+  const char* begin = static_cast<const char*>(p);
+  const auto after = blocks_.lower_bound(begin + bytes);
+  if (after == blocks_.begin()) return false;
+  for (auto it = after; it-- != blocks_.begin();) {
+    const Block& block = it->second;
+    if (block.state == Block::State::kFreed) continue;
+    return block.base + block.bytes > begin;
+  }
+  return false;
+}
+
 void Memory::ReleasePool(int device) {
   for (auto it = blocks_.begin(); it != blocks_.end();) {
     const Block& block = it->second;

@@ -30,6 +30,8 @@ struct Block {
   uint64_t stream = 0;           // of the cudaFreeAsync
   std::shared_ptr<bool> credit;  // whether that cudaFreeAsync gives the bytes back when it is reached
   std::string freed_by;
+  uint64_t device_writes = 0;  // copies and fills of the device into it
+  unsigned flags = 0;          // of pinned and registered memory
 };
 
 class Memory {
@@ -58,6 +60,9 @@ class Memory {
   Block* Live(const void* p);                    // nullptr: unknown or freed
 
   size_t used(int device) const { return used_[static_cast<size_t>(device)]; }
+  size_t PoolBytes(int device) const;  // of cudaMallocAsync, not yet reached by their cudaFreeAsync
+  // Whether some block that is not freed has bytes in [p, p + bytes).
+  bool Overlaps(const void* p, size_t bytes) const;
   size_t total() const { return total_; }
   Arena& arena(int device) { return *arenas_[static_cast<size_t>(device)]; }
 

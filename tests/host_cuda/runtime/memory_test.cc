@@ -124,6 +124,63 @@ TEST_F(MemoryTest, PointersSayWhatTheyAre) {
   EXPECT_EQ(cudaHostUnregister(&here), cudaErrorHostMemoryNotRegistered);
 }
 
+TEST_F(MemoryTest, RegisteredRangesMayNotOverlap) {
+  int here[4] = {};
+  ASSERT_EQ(cudaHostRegister(here + 1, 8, cudaHostRegisterPortable), cudaSuccess);
+  EXPECT_EQ(cudaHostRegister(here, 8, 0), cudaErrorHostMemoryAlreadyRegistered);
+  EXPECT_EQ(cudaHostRegister(here + 2, 8, 0), cudaErrorHostMemoryAlreadyRegistered);
+  ASSERT_EQ(cudaHostRegister(here + 3, 4, 0), cudaSuccess);
+  unsigned flags = 99;
+  ASSERT_EQ(cudaHostGetFlags(&flags, here + 1), cudaSuccess);
+  EXPECT_EQ(flags, unsigned{cudaHostRegisterPortable});
+  EXPECT_EQ(cudaHostGetFlags(&flags, here), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaHostRegister(here, 4, cudaHostRegisterIoMemory), cudaErrorNotSupported);
+  EXPECT_EQ(cudaHostUnregister(here + 1), cudaSuccess);
+  EXPECT_EQ(cudaHostUnregister(here + 3), cudaSuccess);
+}
+
+TEST_F(MemoryTest, ThePoolOfADevice) {
+  cudaMemPool_t pool = nullptr, same = nullptr;
+  ASSERT_EQ(cudaDeviceGetDefaultMemPool(&pool, 0), cudaSuccess);
+  ASSERT_EQ(cudaDeviceGetMemPool(&same, 0), cudaSuccess);
+  EXPECT_EQ(pool, same);
+  EXPECT_EQ(cudaDeviceGetDefaultMemPool(&same, 1), cudaErrorInvalidDevice);
+  uint64_t number = ~uint64_t{0};
+  ASSERT_EQ(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &number), cudaSuccess);
+  number = 0;
+  ASSERT_EQ(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &number), cudaSuccess);
+  EXPECT_EQ(number, ~uint64_t{0});
+  int on = 0;
+  ASSERT_EQ(cudaMemPoolGetAttribute(pool, cudaMemPoolReuseAllowOpportunistic, &on), cudaSuccess);
+  EXPECT_EQ(on, 1);
+  on = 0;
+  ASSERT_EQ(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowOpportunistic, &on), cudaSuccess);
+  EXPECT_EQ(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &number), cudaErrorInvalidValue);
+
+  const auto used = [&](cudaMemPoolAttr attribute) {
+    uint64_t value = 77;
+    EXPECT_EQ(cudaMemPoolGetAttribute(pool, attribute, &value), cudaSuccess);
+    return value;
+  };
+  cudaStream_t s = Stream();
+  void *a = nullptr, *b = nullptr;
+  ASSERT_EQ(cudaMallocAsync(&a, 1024, s), cudaSuccess);
+  ASSERT_EQ(cudaMallocFromPoolAsync(&b, 512, pool, s), cudaSuccess);
+  EXPECT_EQ(used(cudaMemPoolAttrUsedMemCurrent), 1536u);
+  cudaFreeAsync(a, s);
+  cudaStreamSynchronize(s);
+  EXPECT_EQ(used(cudaMemPoolAttrUsedMemCurrent), 512u);
+  EXPECT_EQ(used(cudaMemPoolAttrUsedMemHigh), 1536u);
+  number = 0;
+  ASSERT_EQ(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &number), cudaSuccess);
+  EXPECT_EQ(used(cudaMemPoolAttrUsedMemHigh), 512u);
+  EXPECT_EQ(cudaMemPoolTrimTo(pool, 0), cudaSuccess);
+  size_t free_bytes = 0, total = 0;
+  ASSERT_EQ(cudaMemGetInfo(&free_bytes, &total), cudaSuccess);
+  EXPECT_EQ(total - free_bytes, 512u);  // nothing is kept for later
+  EXPECT_EQ(cudaMemPoolTrimTo(nullptr, 0), cudaErrorInvalidValue);
+}
+
 #if defined(__SANITIZE_ADDRESS__)
 constexpr char kFreedByCudaFree[] = "use-after-poison";
 #else

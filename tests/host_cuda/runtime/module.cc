@@ -52,6 +52,12 @@ Function* FindFunction(const void* p) {
   return kernel == registry.kernels.end() ? nullptr : kernel->second;
 }
 
+void ForgetAttributes() {
+  Registry& registry = TheRegistry();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  for (const auto& [host, function] : registry.functions) function->on.clear();
+}
+
 Symbol FindSymbol(const void* shadow) {
   Registry& registry = TheRegistry();
   std::lock_guard<std::mutex> lock(registry.mutex);

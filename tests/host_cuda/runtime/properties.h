@@ -15,7 +15,8 @@ inline constexpr int kBlocksPerMultiprocessor = 32;
 inline constexpr size_t kSharedPerMultiprocessor = 164 << 10;
 inline constexpr size_t kSharedPerBlock = kMaxSharedWithoutOptIn;
 inline constexpr size_t kSharedPerBlockOptIn = kMaxSharedPerBlock;
-inline constexpr size_t kSharedReserved = 1 << 10;  // of each block, by the system
+inline constexpr int kLeastPriority = 0, kGreatestPriority = -5;  // of streams
+inline constexpr size_t kSharedReserved = 1 << 10;                // of each block, by the system
 
 cudaDeviceProp PropertiesOf(int device, size_t memory);
 

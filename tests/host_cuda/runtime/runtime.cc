@@ -6,7 +6,9 @@
 
 #include "tests/host_cuda/runtime/capture.h"
 #include "tests/host_cuda/runtime/injection.h"
+#include "tests/host_cuda/runtime/instance.h"
 #include "tests/host_cuda/runtime/memory_fault.h"
+#include "tests/host_cuda/runtime/module.h"
 #include "tests/host_cuda/runtime/report.h"
 
 namespace host_cuda::rt {
@@ -39,6 +41,7 @@ bool Place::Reached() const {
 }
 
 Runtime::Runtime() {
+  BeTheOnlyInstance();
   Reset(SettingsFromEnvironment());
   WatchFaults();
 }
@@ -53,6 +56,7 @@ void Runtime::Reset(const RuntimeSettings& fresh) {
   streams.clear();
   thread_streams.clear();
   captures.clear();
+  ForgetAttributes();
   memory = std::make_unique<Memory>(settings.devices, settings.memory, settings.seed);
   // Device threads keep their Device; there may be fewer of use now.
   while (devices.size() < static_cast<size_t>(settings.devices)) devices.push_back(std::make_unique<Device>());
@@ -62,6 +66,9 @@ void Runtime::Reset(const RuntimeSettings& fresh) {
     device.stuck = cudaSuccess;
     device.queues.clear();
     device.peers.clear();
+    device.wanted.clear();
+    device.limits.clear();
+    device.pool = {};
     device.random.seed(settings.seed * 16 + i);
     auto queue = MakeQueue(device.index, cudaStreamDefault, 0);
     queue->default_stream = true;
@@ -115,18 +122,23 @@ void Runtime::Append(const std::shared_ptr<Queue>& queue, DeviceWork work, std::
   work_came.notify_all();
 }
 
-void Runtime::Hurry(int index) {
-  device(index).hurry = true;
+void Runtime::Want(const Place& place) {
+  if (place.Reached()) return;
+  for (auto& device : devices) {  // what it comes after may be on other devices
+    auto same = std::find_if(device->wanted.begin(), device->wanted.end(),
+                             [&](const Place& other) { return other.queue == place.queue; });
+    if (same == device->wanted.end()) {
+      device->wanted.push_back(place);
+    } else {
+      same->done = std::max(same->done, place.done);
+    }
+  }
   work_came.notify_all();
 }
 
 void Runtime::Wait(std::unique_lock<std::mutex>& lock, const Place& place) {
-  // What it waits for may be on other devices.
-  while (!place.Reached()) {
-    for (auto& device : devices) device->hurry = true;
-    work_came.notify_all();
-    work_done.wait(lock);
-  }
+  Want(place);
+  while (!place.Reached()) work_done.wait(lock);
 }
 
 void Runtime::WaitForDevice(std::unique_lock<std::mutex>& lock, int index) {
@@ -136,9 +148,13 @@ void Runtime::WaitForDevice(std::unique_lock<std::mutex>& lock, int index) {
   for (const Place& place : places) Wait(lock, place);
 }
 
-bool Runtime::MayStart(const Device& device) const {
+bool Runtime::MayRun(Device* device) const {
+  std::erase_if(device->wanted, [](const Place& place) { return place.Reached(); });
+  if (!device->wanted.empty()) return true;
   const auto now = Clock::now();
-  return device.hurry || now - device.last_came >= settings.late || now - device.first_came >= 20 * settings.late;
+  if (now - device->last_came < settings.late && now - device->first_came < 20 * settings.late) return false;
+  for (const auto& queue : device->queues) device->wanted.push_back({queue, queue->issued});
+  return true;
 }
 
 void Runtime::RunDevice(Device* device) {
@@ -154,11 +170,10 @@ void Runtime::RunDevice(Device* device) {
       if (std::all_of(after.begin(), after.end(), [](const Place& p) { return p.Reached(); })) ready.push_back(queue);
     }
     if (!any) {
-      device->hurry = false;
       work_came.wait(lock);
       continue;
     }
-    if (!MayStart(*device)) {
+    if (!MayRun(device)) {
       work_came.wait_for(lock, settings.late);
       continue;
     }
@@ -166,7 +181,6 @@ void Runtime::RunDevice(Device* device) {
       work_came.wait_for(lock, kStalled);
       continue;
     }
-    device->hurry = true;  // once begun it goes on until nothing is left
     std::shuffle(ready.begin(), ready.end(), device->random);
     bool moved = false;
     for (size_t i = 0; i < ready.size() && !moved; ++i) RunOne(lock, device, ready[i], &moved);
@@ -238,6 +252,13 @@ void DeviceFault(cudaError_t error, const std::string& text) {
   if (device.stuck == cudaSuccess) device.stuck = error;
 }
 
+void Found(const std::string& text) {
+  Report("device " + std::to_string(rt::CurrentDevice()) + ": " + text);
+  Runtime& runtime = TheRuntime();
+  std::lock_guard<std::mutex> lock(runtime.mutex);
+  if (runtime.settings.abort_on_error) std::abort();
+}
+
 std::string CheckAccess(const void* p, size_t bytes) {
   if (bytes == 0) return {};
   Runtime& runtime = TheRuntime();
@@ -255,6 +276,12 @@ std::string CheckAccess(const void* p, size_t bytes) {
     return std::to_string(bytes) + " bytes at offset " + std::to_string(offset) + " of " + Describe(*block);
   }
   return {};
+}
+
+cudaError_t StuckWith(int device) {
+  Runtime& runtime = TheRuntime();
+  std::lock_guard<std::mutex> lock(runtime.mutex);
+  return device >= 0 && device < runtime.settings.devices ? runtime.device(device).stuck : cudaErrorInvalidDevice;
 }
 
 int DeviceOf(cudaStream_t stream) {

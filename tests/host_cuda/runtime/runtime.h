@@ -2,7 +2,7 @@
 //
 // A stream is a queue of works. Each device has one thread, which takes, at random (seeded), a stream whose head may
 // run, and runs that one work; so at any time the order of what no stream, event or default-stream rule orders is open.
-// It starts late (RuntimeSettings::late), so that what forgets to wait for the device reads what was there before.
+// It starts late (RuntimeSettings::late) or when the host waits or asks, so that what forgets to wait for the device reads what was there before.
 //
 // One mutex guards everything here; works run without it. The process has one Runtime, made at first use and never
 // destroyed, as the C interface of CUDA has no place to keep it and device threads outlive main.
@@ -60,15 +60,26 @@ struct Queue {
   std::vector<int> tips;  // the captured nodes that the next one follows
 };
 
+// The one memory pool of a device. It keeps nothing: what is freed counts as free at once.
+struct Pool {
+  uint64_t release_threshold = 0;
+  std::map<cudaMemPoolAttr, int> reuse;  // the switches that were set; 1 unless set
+  uint64_t used_high = 0;
+};
+
 struct Device {
   int index = 0;
   cudaError_t stuck = cudaSuccess;             // every call fails with it
   std::vector<std::shared_ptr<Queue>> queues;  // the default stream first
   std::mt19937_64 random;
   bool thread_runs = false;
-  bool hurry = false;  // somebody waits or asked: no more waiting for more work
+  // Places that somebody waits for or asked about. Until they are reached the device runs, then it stands still again: so
+  // what runs when the host goes on depends on what it asked for, not on how fast either is.
+  std::vector<Place> wanted;
   std::chrono::steady_clock::time_point first_came, last_came;
-  std::set<int> peers;  // that may be accessed
+  std::set<int> peers;                 // that may be accessed
+  std::map<cudaLimit, size_t> limits;  // that were set
+  Pool pool;
 };
 
 class Runtime {
@@ -94,12 +105,12 @@ class Runtime {
   void Append(const std::shared_ptr<Queue>& queue, DeviceWork work, std::vector<Place> after = {});
   void Wait(std::unique_lock<std::mutex>& lock, const Place& place);
   void WaitForDevice(std::unique_lock<std::mutex>& lock, int device);
-  void Hurry(int device);
+  void Want(const Place& place);
 
  private:
   void RunDevice(Device* device);
   void RunOne(std::unique_lock<std::mutex>& lock, Device* device, const std::shared_ptr<Queue>& queue, bool* moved);
-  bool MayStart(const Device& device) const;
+  bool MayRun(Device* device) const;
 };
 
 Runtime& TheRuntime();

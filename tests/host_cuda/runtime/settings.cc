@@ -28,7 +28,8 @@ uint64_t Number(const char* name, uint64_t otherwise) {
 RuntimeSettings SettingsFromEnvironment() {
   RuntimeSettings s;
   s.devices = static_cast<int>(Number("HOST_CUDA_DEVICES", 1));
-  if (s.devices < 0 || s.devices > 16) Refuse("HOST_CUDA_DEVICES", std::getenv("HOST_CUDA_DEVICES"), "must be 0 to 16");
+  if (s.devices < 0 || s.devices > kMaxDevices)
+    Refuse("HOST_CUDA_DEVICES", std::getenv("HOST_CUDA_DEVICES"), "must be 0 to 16");
   s.memory = Number("HOST_CUDA_MEMORY", s.memory);
   s.seed = Number("HOST_CUDA_SEED", s.seed);
   s.late = std::chrono::microseconds(Number("HOST_CUDA_LATE_US", 300));
@@ -37,6 +38,12 @@ RuntimeSettings SettingsFromEnvironment() {
       Refuse("HOST_CUDA_ON_ERROR", mode, "must be abort or report");
     }
     s.abort_on_error = mode[0] == 'a';
+  }
+  if (const char* pinned = std::getenv("HOST_CUDA_PINNED")) {
+    if (std::strcmp(pinned, "watch") != 0 && std::strcmp(pinned, "ignore") != 0) {
+      Refuse("HOST_CUDA_PINNED", pinned, "must be watch or ignore");
+    }
+    s.watch_pinned = pinned[0] == 'w';
   }
   if (const char* fail = std::getenv("HOST_CUDA_FAIL")) s.fail = fail;
   return s;

@@ -11,7 +11,7 @@
 namespace host_cuda {
 namespace {
 
-constexpr int kSeeds = 24;
+constexpr int kSeeds = 50;
 
 std::map<std::string, std::string> Seed(int seed) {
   return {{"HOST_CUDA_SEED", std::to_string(seed)}};
@@ -169,6 +169,39 @@ TEST_F(StreamTest, ElapsedTimeNeedsTimedAndReachedEvents) {
   EXPECT_EQ(cudaEventElapsedTime(&ms, start, end), cudaSuccess);
   EXPECT_GE(ms, 0);
   EXPECT_EQ(cudaEventElapsedTime(&ms, start, untimed), cudaErrorInvalidResourceHandle);
+}
+
+// Their values mean nothing; that they grow does.
+TEST_F(StreamTest, TimesOfEventsGrowAlongAStream) {
+  cudaStream_t s = Stream();
+  std::vector<cudaEvent_t> events(10);
+  int* p = Device(1);
+  for (cudaEvent_t& event : events) {
+    event = Event(cudaEventDefault);
+    cudaMemsetAsync(p, 0, sizeof *p, s);
+    ASSERT_EQ(cudaEventRecord(event, s), cudaSuccess);
+  }
+  ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
+  float before = 0;
+  for (cudaEvent_t event : events) {
+    float ms = -1;
+    ASSERT_EQ(cudaEventElapsedTime(&ms, events[0], event), cudaSuccess);
+    EXPECT_GE(ms, before);
+    before = ms;
+  }
+}
+
+TEST_F(StreamTest, PrioritiesAreKeptWithinTheirRange) {
+  int least = -1, greatest = 1;
+  ASSERT_EQ(cudaDeviceGetStreamPriorityRange(&least, &greatest), cudaSuccess);
+  EXPECT_GT(least, greatest);
+  for (const auto& [asked, kept] : {std::pair{greatest, greatest}, {greatest - 7, greatest}, {least + 7, least}}) {
+    cudaStream_t stream = nullptr;
+    ASSERT_EQ(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, asked), cudaSuccess);
+    int priority = 99;
+    ASSERT_EQ(cudaStreamGetPriority(stream, &priority), cudaSuccess);
+    EXPECT_EQ(priority, kept);
+  }
 }
 
 TEST_F(StreamTest, ACallbackRunsInItsPlaceAndMustNotCallCuda) {

@@ -49,6 +49,34 @@ inline ncclResult_t Poll(ncclComm_t comm) {
   return state;
 }
 
+// Findings are reported and become errors; what waits longer says so.
+inline void Environment(const char* timeout_ms) {
+  setenv("HOST_CUDA_ON_ERROR", "report", 1);
+  setenv("HOST_CUDA_NCCL_TIMEOUT_MS", timeout_ms, 1);
+}
+
+// Until the communicator has an error of its own; ncclSuccess: it has none after that long.
+inline ncclResult_t ErrorOf(ncclComm_t comm, int milliseconds = 10000) {
+  ncclResult_t state = ncclSuccess;
+  for (int i = 0; i < milliseconds; ++i) {
+    ncclCommGetAsyncError(comm, &state);
+    if (state != ncclSuccess && state != ncclInProgress) return state;
+    usleep(1000);
+  }
+  return ncclSuccess;
+}
+
+// A communicator that comes up; what the call returned.
+inline ncclResult_t BeginNonBlocking(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return ncclCommInitRankConfig(comm, ranks, id, rank, &config);
+}
+
+inline double SecondsSince(std::chrono::steady_clock::time_point begun) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+}
+
 // A rank's communicator, stream and buffers.
 struct Rank {
   ncclComm_t comm = nullptr;
