@@ -62,4 +62,9 @@ std::string CheckLaunch(const Kernel& kernel, const Launch& launch);
 // threads may run grids at once, each with its own shared memory.
 std::string RunGrid(const Kernel& kernel, const Launch& launch, const unsigned char* params);
 
+// Whether what RunGrid returned is a failed assert() of the kernel: cudaErrorAssert.
+inline bool IsAssertion(const std::string& error) {
+  return error.find(": assertion `") != std::string::npos;
+}
+
 }  // namespace host_cuda

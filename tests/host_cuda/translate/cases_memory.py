@@ -2,6 +2,8 @@
 
 `sweep` makes instructions of a form (forms.py) in which each of its alternatives is there once at least.
 """
+from itertools import product
+
 import forms
 from case_list import BITS, F, S, U, case, test_type
 
@@ -124,33 +126,31 @@ SUM = {"f32": "a + b", "f64": "a + b", "f16": "HNearest(HValue(a) + HValue(b))",
        "f16x2": "Halves([](u16 a, u16 b, u16) { return u16(HNearest(HValue(a) + HValue(b))); }, a, b, 0)",
        "bf16x2": "Halves([](u16 a, u16 b, u16) { return u16(WNearest(WValue(a) + WValue(b))); }, a, b, 0)"}
 TEST = {"f16": "h", "bf16": "w", "f16x2": "hh", "bf16x2": "ww"}
+OPERATIONS = set(RESULT) | {"add"}
+SPACES = (None, "global", "shared", "shared::cta")
 for line in forms.ALL:
     if line.base not in ("atom", "red"):
         continue
-    types = line.groups[-1].alternatives
-    # Every operation with every type; the rest takes turns.
-    place = next(i for i, g in enumerate(line.groups) if set(g.alternatives) & (set(RESULT) | {"add"}))
-    count = 0
-    for operation in line.groups[place].alternatives:
-        for t in types if place != len(line.groups) - 1 else [None]:
-            news = (False, True) if line.base == "atom" else (True,)
-            for new in news * (3 if "inc" in line.text else 1):
-                taken = [g.alternatives[count % len(g.alternatives)] for g in line.groups]
-                taken[place] = operation
-                if t is not None:
-                    taken[-1] = t
-                count += 1
-                kind = taken[-1]
-                at = ADDRESS[next((s for s in ("global", "shared", "shared::cta") if s in taken), None)]
-                space = {"cell": ".global", "box": ".shared"}[at]
-                bits = "b" + {"f16": "16", "bf16": "16", "f16x2": "32", "bf16x2": "32"}.get(kind, kind[1:])
-                opcode = ".".join([line.base] + [m for m in taken if m])
-                x = TEST.get(kind, test_type(kind))
-                inputs = f"{x} {x} {x}" if operation == "cas" else f"{x} {x}"
-                operands = f"[{at}], b, c" if operation == "cas" else f"[{at}], b"
-                meaning = SUM.get(kind, "Wrap(u64(a) + u64(b))") if operation == "add" else RESULT[operation]
-                text = f"st{space}.{bits} [{at}], a; " + (f"{opcode} d, {operands};" if line.base == "atom" else f"{opcode} {operands};")
-                case(text + (f" ld{space}.{bits} d, [{at}];" if new else ""), inputs, x, meaning if new else "a")
+    place = next(i for i, g in enumerate(line.groups) if set(g.alternatives) & OPERATIONS)
+    types = line.groups[-1].alternatives if line.groups[place] is not line.groups[-1] else [None]
+    # Every operation with every type in every space; orders and scopes take turns, and whether the old value or the new one is read.
+    for count, (operation, t, space) in enumerate(product(line.groups[place].alternatives, types, SPACES)):
+        taken = [g.alternatives[(count + 2 * (count // 4)) % len(g.alternatives)] for g in line.groups]
+        taken[place] = operation
+        taken[next(i for i, g in enumerate(line.groups) if "shared::cta" in g.alternatives)] = space
+        if t is not None:
+            taken[-1] = t
+        kind, at = taken[-1], ADDRESS[space]
+        plainly = {"cell": ".global", "box": ".shared"}[at]
+        bits = "b" + {"f16": "16", "bf16": "16", "f16x2": "32", "bf16x2": "32"}.get(kind, kind[1:])
+        opcode = ".".join([line.base] + [m for m in taken if m])
+        x = TEST.get(kind, test_type(kind))
+        operands = f"[{at}], b" + (", c" if operation == "cas" else "")
+        changed = SUM.get(kind, "Wrap(u64(a) + u64(b))") if operation == "add" else RESULT[operation]
+        is_old = line.base == "atom" and (count + count // 4) % 2 == 0
+        text = f"st{plainly}.{bits} [{at}], a; {opcode} {'d, ' if line.base == 'atom' else ''}{operands};"
+        case(text + ("" if is_old else f" ld{plainly}.{bits} d, [{at}];"), f"{x} {x}" + (f" {x}" if operation == "cas" else ""), x,
+             "a" if is_old else changed)
 
 # Addresses. `box` and `fixed` as generic ones; a parameter's.
 GENERIC = {"global": "mov.u64 g, cell;", "shared": "cvt.u64.u32 g, box;", "local": "mov.u64 g, own;", "const": "mov.u64 g, fixed;", "param": "mov.u64 g, records;"}
