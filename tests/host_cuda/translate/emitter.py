@@ -300,7 +300,8 @@ class Emitter:
     def instruction(self, instruction, names):
         operation = Operation(instruction, names)
         if operation.base not in TABLE:
-            raise PtxError(instruction.line, f"unknown opcode {instruction.opcode!r}")
+            why = forms.REFUSED.get(operation.base)
+            raise PtxError(instruction.line, f"{'unsupported' if why else 'unknown'} opcode {instruction.opcode!r}{f': {why}' if why else ''}")
         if not forms.find(instruction.opcode):
             operation.fail("no such form; known: " + "  ".join(forms.expand(form.text) for form in forms.BY_BASE[operation.base]))
         text = TABLE[operation.base](operation)

@@ -286,6 +286,20 @@ brkpt
 nanosleep.u32
 """
 
+_LATER = "of sm_90 or later"
+_VIDEO = "a video instruction"
+_TEXTURE = "of textures and surfaces"
+# What there is and is not done here, and why: for the message that refuses it.
+REFUSED = {
+    **dict.fromkeys(("wgmma", "tcgen05", "tensormap", "mapa", "getctarank", "elect", "setmaxnreg", "griddepcontrol", "multimem",
+                     "clusterlaunchcontrol"), _LATER),
+    "wmma": "mma.sync is what runs here (nvcuda::wmma is not)",
+    **dict.fromkeys(("tex", "tld4", "txq", "istypep", "suld", "sust", "sured", "suq"), _TEXTURE),
+    **dict.fromkeys((f"v{name}{lanes}" for name in ("add", "sub", "absdiff", "min", "max", "set", "avrg") for lanes in ("", "2", "4")), _VIDEO),
+    **dict.fromkeys(("vmad", "vshl", "vshr"), _VIDEO),
+    **dict.fromkeys(("alloca", "stacksave", "stackrestore"), "local memory of a size known at run time"),
+    "pmevent": "a profiler's event",
+}
 TYPES = {"pred", "tf32", "e4m3", "e5m2", "e4m3x2", "e5m2x2", "s4", "u4", "b1", *SIZES}
 GROUP = re.compile(r"\[(?P<optional>[^\]]*)\]|\.\{(?P<one>[^}]*)\}|\.(?P<literal>[\w:]+)")
 
