@@ -1,0 +1,7 @@
+#include "kernels/cuda/attention/attention_launch.cuh"
+
+namespace sluice::kernels::cuda {
+
+template cudaError_t LaunchAttention<80>(const AttentionLaunch&, cudaStream_t);
+
+}  // namespace sluice::kernels::cuda
