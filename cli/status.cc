@@ -11,40 +11,13 @@
 #include "cli/channel.h"
 #include "cli/exit_codes.h"
 #include "cli/output.h"
+#include "proto/names.h"
 #include "proto/serving.grpc.pb.h"
 
 namespace sluice::cli {
 namespace {
 
 using nlohmann::json;
-
-const char* RoleName(v1::Role role) {
-  switch (role) {
-    case v1::ROLE_PREFILL:
-      return "prefill";
-    case v1::ROLE_DECODE:
-      return "decode";
-    case v1::ROLE_BOTH:
-      return "both";
-    default:
-      return "unknown";
-  }
-}
-
-const char* StateName(v1::WorkerState state) {
-  switch (state) {
-    case v1::WORKER_STATE_ACTIVE:
-      return "active";
-    case v1::WORKER_STATE_SUSPECT:
-      return "suspect";
-    case v1::WORKER_STATE_DRAINING:
-      return "draining";
-    case v1::WORKER_STATE_GONE:
-      return "gone";
-    default:
-      return "unknown";
-  }
-}
 
 using Row = std::vector<std::string>;
 
@@ -134,7 +107,7 @@ json StateJson(const v1::ClusterState& state) {
     workers.push_back({{"role", RoleName(worker.role())},
                        {"pid", worker.pid()},
                        {"port", worker.port()},
-                       {"state", StateName(worker.state())},
+                       {"state", WorkerStateName(worker.state())},
                        {"blocks_total", worker.blocks_total()},
                        {"blocks_free", worker.blocks_free()},
                        {"running", worker.running()},
@@ -164,7 +137,7 @@ std::string StateTable(const v1::ClusterState& state, const std::string& router)
   std::vector<Row> rows = {{"ROLE", "PID", "PORT", "STATE", "BLOCKS FREE/TOTAL", "RUNNING", "WAITING", "NUMERICS"}};
   for (const v1::WorkerStatus& worker : state.workers()) {
     rows.push_back({RoleName(worker.role()), absl::StrCat(worker.pid()), absl::StrCat(worker.port()),
-                    StateName(worker.state()), absl::StrCat(worker.blocks_free(), "/", worker.blocks_total()),
+                    WorkerStateName(worker.state()), absl::StrCat(worker.blocks_free(), "/", worker.blocks_total()),
                     absl::StrCat(worker.running()), absl::StrCat(worker.waiting()), worker.numerics()});
   }
   absl::StrAppend(&out, RenderTable(rows));

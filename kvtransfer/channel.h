@@ -1,9 +1,8 @@
 // The bulk path of one pair of ranks: bytes of pieces, one way, from a prefill rank to a decode rank.
 //
 // Contract, the same for every implementation (channel_contract_test.cc):
-//  - Sequences count up from 0 within an epoch. The receiver posts them in that order, with the exact number of bytes;
-//  the
-//    sender fills and sends them in that order. Anything else is an error of the pair.
+//  - Sequences count up from 0 within an epoch. The receiver posts them in that order, with the exact number of
+//    bytes; the sender fills and sends them in that order. Anything else is an error of the pair.
 //  - At most `window` sequences are between PostReceive and Release; the receiver holds that limit.
 //  - No copy that the medium does not need: the sender writes into Buffer(), the receiver reads from View().
 //  - Contents are not checked here (checksum.h), and no order holds between this path and the control link.

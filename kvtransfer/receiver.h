@@ -2,9 +2,8 @@
 // grant, and it decides what has landed.
 //
 // Promises:
-//  - A lease ends exactly once, by an End, and only when no scatter of it is under way: from then on its blocks belong
-//  to
-//    the owner again and no late write can touch them.
+//  - A lease ends exactly once, by an End, and only when no scatter of it is under way: from then on its blocks
+//    belong to the owner again and no late write can touch them.
 //  - End is OK only when a Commit named the number of pieces and exactly these arrived, each with the right checksum, no
 //    two of them overlapping: so where their bytes add up to what is due, everything has come.
 //  - At most `window` pieces are granted and not landed, at most `lease_window` of one lease; leases take turns.

@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "proto/names.h"
 #include "router/testing/core_world.h"
 #include "router/testing/fake_pool.h"
 

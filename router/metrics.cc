@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "router/registry.h"
+#include "proto/names.h"
 
 namespace sluice::router {
 namespace {
@@ -35,19 +35,6 @@ void Add(MetricFamily& family, Labels labels, double value) {
 
 std::string NameOf(const v1::WorkerStatus& worker) {
   return absl::StrCat(worker.host(), ":", worker.port());
-}
-
-const char* NameOf(v1::WorkerState state) {
-  switch (state) {
-    case v1::WORKER_STATE_ACTIVE:
-      return "active";
-    case v1::WORKER_STATE_SUSPECT:
-      return "suspect";
-    case v1::WORKER_STATE_DRAINING:
-      return "draining";
-    default:
-      return "gone";
-  }
 }
 
 void AddTo(v1::KvFlow& sum, const v1::KvFlow& flow) {
@@ -134,7 +121,7 @@ std::string MetricsText(const v1::ClusterState& state) {
   for (const v1::WorkerStatus& worker : state.workers()) {
     const Labels labels = {{"role", RoleName(worker.role())}, {"worker", NameOf(worker)}};
     Labels with_state = labels;
-    with_state.push_back({"state", NameOf(worker.state())});
+    with_state.push_back({"state", WorkerStateName(worker.state())});
     Add(families[2], with_state, 1);
     Add(families[3], labels, double(worker.blocks_total()));
     Add(families[4], labels, double(worker.blocks_free()));

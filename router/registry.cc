@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/names.h"
 
 namespace sluice::router {
 namespace {
@@ -15,19 +16,6 @@ constexpr absl::Duration kLate = absl::Seconds(1);
 constexpr absl::Duration kGrace = absl::Seconds(1);
 
 }  // namespace
-
-std::string RoleName(pb::Role role) {
-  switch (role) {
-    case pb::ROLE_PREFILL:
-      return "prefill";
-    case pb::ROLE_DECODE:
-      return "decode";
-    case pb::ROLE_BOTH:
-      return "both";
-    default:
-      return "unknown";
-  }
-}
 
 std::string WorkerRecord::name() const {
   return absl::StrCat(RoleName(info.role()), " ", info.work().host(), ":", info.work().port());

@@ -124,7 +124,4 @@ class Registry {
   std::map<uint64_t, WorkerRecord> workers_;  // by incarnation; ordered, so that runs repeat
 };
 
-// "both", "prefill", "decode".
-std::string RoleName(pb::Role role);
-
 }  // namespace sluice::router

@@ -65,11 +65,13 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerOp
 
 absl::Status WorkerServer::ReadSecrets(const WorkerOptions& options) {
   absl::StatusOr<ClusterKey> key = ClusterKey::Read(options.cluster_key);
-  if (!key.ok())
+  if (!key.ok()) {
     return absl::Status(key.status().code(), absl::StrCat("--cluster-key: ", std::string(key.status().message())));
+  }
   absl::StatusOr<TransportSecurity> security = TransportSecurity::Read(options.tls);
-  if (!security.ok())
+  if (!security.ok()) {
     return absl::Status(security.status().code(), absl::StrCat("--tls: ", std::string(security.status().message())));
+  }
   key_ = *std::move(key);
   security_ = *std::move(security);
   return absl::OkStatus();
