@@ -85,7 +85,7 @@ DecoderSkeleton::DecoderSkeleton(const kernels::Backend& backend, const Skeleton
   CHECK(context.ok()) << context.status();
   context_ = *std::move(context);
   const auto activation = [&](int cols) {
-    auto made = context_->NewActivation(cols);
+    auto made = context_->NewActivation(cols, kernels::ActivationUse::kProducts);
     CHECK(made.ok()) << made.status();
     return *std::move(made);
   };

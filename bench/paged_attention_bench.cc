@@ -48,8 +48,8 @@ void BM_PagedAttention(benchmark::State& state, kernels::CpuOptions options) {
   }
   const auto ctx = Take(backend->NewContext(
       {.max_rows = seqs, .max_seqs = seqs, .max_logits = seqs, .max_ffn = 64, .max_hidden = kHeads * kDim}));
-  const auto q = Take(ctx->NewActivation(kHeads * kDim)), out = Take(ctx->NewActivation(kHeads * kDim));
-  const auto k = Take(ctx->NewActivation(kKvHeads * kDim)), v = Take(ctx->NewActivation(kKvHeads * kDim));
+  const auto q = Take(ctx->NewActivation(kHeads * kDim, kernels::ActivationUse::kProducts)), out = Take(ctx->NewActivation(kHeads * kDim, kernels::ActivationUse::kProducts));
+  const auto k = Take(ctx->NewActivation(kKvHeads * kDim, kernels::ActivationUse::kProducts)), v = Take(ctx->NewActivation(kKvHeads * kDim, kernels::ActivationUse::kProducts));
   const std::vector<float> cos_sin(size_t(context) * kDim, 0.5f);
   const auto rope = Take(backend->PackTable({kernels::DType::kF32, cos_sin.data(), context, kDim}));
 

@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -52,7 +53,10 @@ struct Engine::Impl {
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, const kernels::Backend& backend,
                                                        const EngineOptions& options) {
   const SchedulerLimits& scheduler = options.scheduler;
-  const absl::StatusOr<EngineShape> shape = ShapeOf(file.config(), backend, options);
+  const bool device_decides = options.num_blocks == 0 && options.device_memory_share > 0 && backend.FreeMemory();
+  EngineOptions sized = options;
+  if (device_decides) sized.max_kv_bytes = std::numeric_limits<int64_t>::max();  // until the weights are there
+  absl::StatusOr<EngineShape> shape = ShapeOf(file.config(), backend, sized);
   if (!shape.ok()) return shape.status();
 
   auto impl = std::make_unique<Impl>();
@@ -61,6 +65,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, co
                       {0, options.collective != nullptr ? options.collective->size() : 1, options.collective});
   if (!decoder.ok()) return decoder.status();
   impl->decoder = *std::move(decoder);
+  if (device_decides) {
+    sized.max_kv_bytes = int64_t(options.device_memory_share * double(*backend.FreeMemory()));
+    shape = ShapeOf(file.config(), backend, sized);
+    if (!shape.ok()) return shape.status();
+  }
   absl::StatusOr<std::unique_ptr<kernels::KvPool>> kv =
       backend.NewKvPool(shape->layout, shape->num_blocks, options.kv_memory);
   if (!kv.ok()) return kv.status();
@@ -132,6 +141,10 @@ const std::vector<SequenceProgress>& Engine::progress() const {
 
 void* Engine::kv_layer_data(int layer) {
   return impl_->kv->layer_data(layer);
+}
+
+kernels::DeviceKv* Engine::kv_device() {
+  return impl_->kv->device();
 }
 
 int Engine::steps_under_way() const {

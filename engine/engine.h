@@ -27,6 +27,9 @@ struct EngineOptions {
   int block_size = 16;
   int num_blocks = 0;  // 0: from max_kv_bytes
   int64_t max_kv_bytes = int64_t{1} << 30;
+  // > 0: this share of the memory that a device has left after the weights, instead of max_kv_bytes; where the backend
+  // has memory of its own.
+  double device_memory_share = 0;
   int max_context = 0;  // 0: the model's; never more than that
   SchedulerLimits scheduler;
   bool prefix_caching = false;
@@ -126,6 +129,7 @@ class Engine {
   // that nothing computes (of awaiting and parked requests, finished blocks of running ones) may be used by other
   // threads.
   void* kv_layer_data(int layer);
+  kernels::DeviceKv* kv_device();  // null: the pool is in host memory
 
  private:
   struct Impl;

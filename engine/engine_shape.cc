@@ -52,7 +52,8 @@ absl::StatusOr<EngineShape> ShapeOf(const ModelConfig& config, const kernels::Ba
   shape.limits = {.max_step_tokens = scheduler.max_step_tokens,
                   .max_step_seqs = scheduler.max_step_seqs,
                   .max_step_logits = std::max(scheduler.max_step_logits, scheduler.max_step_seqs),
-                  .max_context = options.max_context > 0 ? options.max_context : config.context_length};
+                  .max_context = options.max_context > 0 ? options.max_context : config.context_length,
+                  .block_size = options.block_size};
   if (absl::Status status = CheckSupported(LayerGroupsOf(config, shape.limits.max_context)); !status.ok())
     return status;
   shape.layout = {.num_layers = config.num_layers,

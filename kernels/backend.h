@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,6 +60,27 @@ class Activation {
   int cols_;
 };
 
+// Part of a pool, as it moves between pools: [layer][block][K|V][kv head] runs of layout().head_bytes(), in this order.
+struct KvSlice {
+  int layer_begin = 0, layer_end = 0;
+  int head_begin = 0, head_end = 0;  // of the pool
+  std::span<const int32_t> blocks;   // ids in the pool
+};
+inline size_t SliceBytes(const KvSlice& s, const KvLayout& layout) {
+  return size_t(s.layer_end - s.layer_begin) * s.blocks.size() * 2 * size_t(s.head_end - s.head_begin) *
+         layout.head_bytes();
+}
+
+// A pool in the memory of a device, for who moves KV: between it and host memory, with the checksum of kv_checksum.h on
+// the way. May be called on any thread, beside steps: what a slice names is the caller's to read or write. Returns when
+// the bytes are there.
+class DeviceKv {
+ public:
+  virtual ~DeviceKv() = default;
+  virtual absl::StatusOr<uint64_t> Gather(const KvSlice& slice, std::span<std::byte> out) = 0;
+  virtual absl::StatusOr<uint64_t> Scatter(const KvSlice& slice, std::span<const std::byte> in) = 0;
+};
+
 // The KV blocks of one layer group. Layout: kv_layout.h.
 class KvPool {
  public:
@@ -71,6 +93,9 @@ class KvPool {
 
   // Copies all layers of one block; ordered before every later step (copy on write).
   virtual void CopyBlock(int from, int to) = 0;
+
+  // null: the pool is in host memory, and layer_data is all it takes to move it.
+  virtual DeviceKv* device() { return nullptr; }
 
  protected:
   KvPool(const KvLayout& layout, int num_blocks) : layout_(layout), num_blocks_(num_blocks) {}
@@ -93,6 +118,10 @@ struct StepBatch {
   int rows() const { return int(tokens.size()); }
   int seqs() const { return int(context_len.size()); }
 };
+
+// What rows of an activation hold: the residual stream, which is f32 in every backend, or what flows between products,
+// in the backend's own type.
+enum class ActivationUse : uint8_t { kResidual, kProducts };
 
 enum class RopeStyle : uint8_t {
   kInterleaved,  // pairs (0,1), (2,3), ...: llama-arch GGUF files, whose q/k rows are permuted for it
@@ -206,6 +235,11 @@ struct ContextLimits {
   int max_logits = 0;  // rows of logits
   int max_ffn = 0;     // widest MLP
   int max_hidden = 0;
+  int max_vocab = 0;    // columns of logits
+  int max_context = 0;  // tokens of a sequence
+  int max_blocks = 0;   // of a sequence
+  int num_heads = 0;    // query heads of this rank
+  int head_dim = 0;
   Collective* collective = nullptr;  // of the ranks of an instance (collective.h); null: alone
   // KV heads of the pool that this context writes and reads: those that its q, k and v are of.
   int first_kv_head = 0;
@@ -217,7 +251,7 @@ class Context {
  public:
   virtual ~Context() = default;
 
-  virtual absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols, ActivationUse use) = 0;
 
   // Builds the step's plan (positions, slots, attention work items) once for all layers.
   virtual void BeginStep(const StepBatch& batch, const KvLayout& layout) = 0;
@@ -232,14 +266,22 @@ class Context {
   virtual void Gather(const GatherParams& p) = 0;
   virtual void GatherLogits(const GatherLogitsParams& p) = 0;
 
+  // Waits for what was issued so far: then the KV of these layers may leave. Nothing to do where phases run when they
+  // are issued; an error is Finish's.
+  virtual void AwaitIssued() = 0;
+
   // Waits for the step. An error here is the step's, and the context is unusable if it is not OK.
   virtual absl::Status Finish() = 0;
 
-  // Graph capture. BeginCapture returns false where capture means nothing (the CPU): the caller then simply issues the
-  // phases at every step. Between BeginCapture and EndCapture phases are recorded, not run.
-  virtual bool BeginCapture(int padded_rows) = 0;
+  // Steps of one token a sequence, all with logits, look alike, and a device may record the phases of one to run them again
+  // at the cost of one launch. Between BeginStep and the phases: if Replay returns true, the step's phases have been
+  // issued, with all parameters as recorded but where Head's results go; do not issue them. Else, if BeginCapture does,
+  // they are only recorded up to EndCapture, which then issues them. Both return false where the step or the backend has
+  // no use for it; then phases are issued as they come. What a recorded phase names (weights, activations, the pool) must
+  // outlive the context.
+  virtual bool Replay(float* logits, float* maxima) = 0;
+  virtual bool BeginCapture() = 0;
   virtual void EndCapture() = 0;
-  virtual bool Replay(int padded_rows) = 0;  // false: nothing captured for that size
 };
 
 // Host memory for a packed matrix, aligned to 64 bytes; the backend's own where data is null.
@@ -256,6 +298,9 @@ class Backend {
   // Short versioned name of the arithmetic. Workers with different ids are never paired and share no prefix blocks.
   virtual std::string_view numerics_id() const = 0;
   virtual KvDType kv_dtype() const = 0;
+
+  // Bytes of the device's memory that are free now, for a backend whose memory is not the host's.
+  virtual std::optional<int64_t> FreeMemory() const { return std::nullopt; }
 
   // A tensor whose rows are read: embeddings, norms, biases, the RoPE table. A backend may read it in place: the bytes
   // must outlive the weight.

@@ -1,6 +1,9 @@
 #include "kernels/dtype.h"
 
 #include <array>
+#include <string>
+
+#include "absl/strings/str_cat.h"
 
 namespace sluice::kernels {
 namespace {
@@ -33,6 +36,18 @@ std::optional<DType> DTypeFromName(std::string_view name) {
 size_t RowBytes(DType type, int64_t cols) {
   const DTypeInfo& info = Info(type);
   return static_cast<size_t>(cols / info.block_elements) * info.block_bytes;
+}
+
+absl::Status CheckTensor(const HostTensor& t) {
+  const DTypeInfo& info = Info(t.type);
+  if (t.data == nullptr || t.rows <= 0 || t.cols <= 0) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor of ", t.rows, " x ", t.cols, " holds nothing"));
+  }
+  if (t.cols % info.block_elements != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("rows of ", t.cols, " elements are not whole ",
+                                                   std::string(info.name), " blocks of ", info.block_elements));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace sluice::kernels

@@ -9,6 +9,8 @@
 #include <optional>
 #include <string_view>
 
+#include "absl/status/status.h"
+
 namespace sluice::kernels {
 
 enum class DType : uint8_t { kF32, kF16, kBF16, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ4_K, kQ5_K, kQ6_K };
@@ -35,5 +37,8 @@ struct HostTensor {
   int64_t rows = 0;
   int64_t cols = 0;
 };
+
+// INVALID_ARGUMENT when the tensor holds nothing or its rows are not whole blocks.
+absl::Status CheckTensor(const HostTensor& tensor);
 
 }  // namespace sluice::kernels

@@ -323,19 +323,24 @@ void DecodeEndpoint::CarryOut(PeerRank peer, Pair& pair) {
 }
 
 void DecodeEndpoint::Scatter(Pair& pair, const Receiver::Scatter& scatter) {
-  absl::Status status;
-  if (const absl::StatusOr<std::span<const std::byte>> view = pair.channel->View(scatter.sequence); !view.ok()) {
-    status = view.status();
-  } else if (Lease& lease = leases_.at(scatter.lease_id);
-             ScatterPiece(scatter.piece, options_.kv, lease.blocks, *view) != scatter.checksum) {
-    // Wrong bytes are in the lease's blocks now, which nobody reads: it never becomes a sequence.
-    status = absl::DataLossError(absl::StrFormat("a KV piece of lease %d has the wrong checksum", scatter.lease_id));
-    LOG(ERROR) << status.message();
-  } else {
-    lease.landed = absl::Now();
-    VLOG(2) << "KV piece " << scatter.sequence << " of lease " << scatter.lease_id << " has landed";
-  }
+  const absl::Status status = Land(pair, scatter);
+  if (!status.ok()) LOG(ERROR) << status.message();
   pair.machine->Scattered(scatter.sequence, status, thread_->Now());
+}
+
+// Wrong bytes are in the lease's blocks then, which nobody reads: it never becomes a sequence.
+absl::Status DecodeEndpoint::Land(Pair& pair, const Receiver::Scatter& scatter) {
+  const absl::StatusOr<std::span<const std::byte>> view = pair.channel->View(scatter.sequence);
+  if (!view.ok()) return view.status();
+  Lease& lease = leases_.at(scatter.lease_id);
+  const absl::StatusOr<uint64_t> sum = ScatterPiece(scatter.piece, options_.kv, lease.blocks, *view);
+  if (!sum.ok()) return sum.status();
+  if (*sum != scatter.checksum) {
+    return absl::DataLossError(absl::StrFormat("a KV piece of lease %d has the wrong checksum", scatter.lease_id));
+  }
+  lease.landed = absl::Now();
+  VLOG(2) << "KV piece " << scatter.sequence << " of lease " << scatter.lease_id << " has landed";
+  return absl::OkStatus();
 }
 
 // With one rank. The whole ends with the last of them; where one fails the others are given up.

@@ -43,7 +43,7 @@ class DecodeEndpoint {
     std::string host_id;
     std::string host = "127.0.0.1";                      // to listen on for bytes over TCP
     std::vector<std::string> channels = {"shm", "tcp"};  // that may be used; "shm" only within a host
-    HostKv kv;
+    PoolView kv;
     int rank = 0;                // of this instance
     KvShards shards;             // what each of its ranks holds; empty: one rank, all that `kv` has
     Receiver::Options receiver;  // window and max_piece_bytes are also the channel's
@@ -116,6 +116,7 @@ class DecodeEndpoint {
   void AtOpenPairs(uint64_t lease_id, const std::function<void(PeerRank, Receiver&)>& call);
   void CarryOut(PeerRank peer, Pair& pair);
   void Scatter(Pair& pair, const Receiver::Scatter& scatter);
+  absl::Status Land(Pair& pair, const Receiver::Scatter& scatter);
   void RankEnded(PeerRank peer, const Receiver::End& end);
   void EndNow(uint64_t lease_id, const absl::Status& why);
   absl::Status CheckAlive(Pair& pair, absl::Time now);

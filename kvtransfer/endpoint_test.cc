@@ -32,7 +32,7 @@ struct Pool {
       for (auto& b : layers.back()) b = seed == 0 ? std::byte(0) : std::byte(rng());
     }
   }
-  HostKv view() {
+  PoolView view() {
     return {kLayout, 0, kBlocks, [this](int layer) { return layers[size_t(layer)].data(); }};
   }
   std::span<const std::byte> block(int layer, int id) const {

@@ -20,7 +20,7 @@ constexpr size_t kMostRun = 8192;
 
 // Calls run(start, bytes) for the contiguous runs of the piece in wire order, long ones in parts.
 template <typename Run>
-void ForEachRun(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks, Run run) {
+void ForEachRun(const v1::Piece& piece, const PoolView& kv, std::span<const int32_t> blocks, Run run) {
   const size_t bytes = size_t(piece.head_end() - piece.head_begin()) * kv.layout.head_bytes();
   for (int layer = piece.layer_begin(); layer < piece.layer_end(); ++layer) {
     std::byte* base = kv.layer_data(layer);
@@ -33,11 +33,20 @@ void ForEachRun(const v1::Piece& piece, const HostKv& kv, std::span<const int32_
   }
 }
 
+kernels::KvSlice SliceOf(const v1::Piece& piece, const PoolView& kv, std::span<const int32_t> blocks) {
+  return {.layer_begin = piece.layer_begin(),
+          .layer_end = piece.layer_end(),
+          .head_begin = piece.head_begin() - kv.first_head,
+          .head_end = piece.head_end() - kv.first_head,
+          .blocks = blocks.subspan(size_t(piece.block_begin()), size_t(piece.block_end() - piece.block_begin()))};
+}
+
 }  // namespace
 
-absl::Status ValidatePiece(const v1::Piece& piece, const HostKv& kv, int num_lease_blocks, int first_block) {
+absl::Status ValidatePiece(const v1::Piece& piece, const PoolView& kv, int num_lease_blocks, int first_block) {
   if (piece.state()) return absl::UnimplementedError("piece: per-sequence state is not part of this layer group");
-  if (auto s = CheckRange("block", piece.block_begin(), piece.block_end(), first_block, num_lease_blocks); !s.ok()) return s;
+  if (auto s = CheckRange("block", piece.block_begin(), piece.block_end(), first_block, num_lease_blocks); !s.ok())
+    return s;
   if (auto s = CheckRange("layer", piece.layer_begin(), piece.layer_end(), 0, kv.layout.num_layers); !s.ok()) return s;
   return CheckRange("head", piece.head_begin(), piece.head_end(), kv.first_head,
                     kv.first_head + kv.layout.num_kv_heads);
@@ -48,8 +57,9 @@ size_t PieceBytes(const v1::Piece& piece, const kernels::KvLayout& layout) {
          size_t(piece.head_end() - piece.head_begin()) * layout.head_bytes();
 }
 
-uint64_t GatherPiece(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks,
-                     std::span<std::byte> out) {
+absl::StatusOr<uint64_t> GatherPiece(const v1::Piece& piece, const PoolView& kv, std::span<const int32_t> blocks,
+                                     std::span<std::byte> out) {
+  if (kv.device != nullptr) return kv.device->Gather(SliceOf(piece, kv, blocks), out);
   RunningChecksum sum(out);
   size_t at = 0;
   ForEachRun(piece, kv, blocks, [&](const std::byte* run, size_t bytes) {
@@ -59,8 +69,9 @@ uint64_t GatherPiece(const v1::Piece& piece, const HostKv& kv, std::span<const i
   return sum.Finish();
 }
 
-uint64_t ScatterPiece(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks,
-                      std::span<const std::byte> in) {
+absl::StatusOr<uint64_t> ScatterPiece(const v1::Piece& piece, const PoolView& kv, std::span<const int32_t> blocks,
+                                      std::span<const std::byte> in) {
+  if (kv.device != nullptr) return kv.device->Scatter(SliceOf(piece, kv, blocks), in);
   RunningChecksum sum(in);
   size_t at = 0;
   ForEachRun(piece, kv, blocks, [&](std::byte* run, size_t bytes) {

@@ -11,36 +11,40 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
 #include "kernels/kv_layout.h"
 #include "kvtransfer/reshard_plan.h"
 #include "proto/transfer.pb.h"
 
 namespace sluice::kvtransfer {
 
-// One rank's view of a pool in host memory.
-struct HostKv {
+// One rank's view of a pool.
+struct PoolView {
   kernels::KvLayout layout;
   int first_head = 0;
   int num_blocks = 0;
-  std::function<std::byte*(int layer)> layer_data;  // start of the layer's region
+  std::function<std::byte*(int layer)> layer_data;  // start of the layer's region, where that is in host memory
+  kernels::DeviceKv* device = nullptr;              // else this moves its bytes
 };
 
 // What the pool holds.
-inline KvShard WholeShard(const HostKv& kv) {
+inline KvShard WholeShard(const PoolView& kv) {
   return {0, kv.layout.num_layers, kv.first_head, kv.first_head + kv.layout.num_kv_heads};
 }
 
 // INVALID_ARGUMENT naming the range that is empty or does not fit. num_lease_blocks: length of the lease's block list.
 // first_block: the blocks of the list before it are not the transfer's to write.
-absl::Status ValidatePiece(const v1::Piece& piece, const HostKv& kv, int num_lease_blocks, int first_block = 0);
+absl::Status ValidatePiece(const v1::Piece& piece, const PoolView& kv, int num_lease_blocks, int first_block = 0);
 
 // REQUIRES (all below): a valid piece.
 size_t PieceBytes(const v1::Piece& piece, const kernels::KvLayout& layout);
 
 // blocks: the lease's block list, ids in the pool. out/in is [PieceBytes]. Both return its checksum, which costs least
-// on the way; whoever scatters knows only afterwards whether the bytes were right.
-uint64_t GatherPiece(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks, std::span<std::byte> out);
-uint64_t ScatterPiece(const v1::Piece& piece, const HostKv& kv, std::span<const int32_t> blocks,
-                      std::span<const std::byte> in);
+// on the way; whoever scatters knows only afterwards whether the bytes were right. An error is the device's.
+absl::StatusOr<uint64_t> GatherPiece(const v1::Piece& piece, const PoolView& kv, std::span<const int32_t> blocks,
+                                     std::span<std::byte> out);
+absl::StatusOr<uint64_t> ScatterPiece(const v1::Piece& piece, const PoolView& kv, std::span<const int32_t> blocks,
+                                      std::span<const std::byte> in);
 
 }  // namespace sluice::kvtransfer

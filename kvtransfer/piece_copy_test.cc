@@ -13,7 +13,7 @@ struct Pool {
   kernels::KvLayout layout;
   int blocks;
   std::vector<std::vector<std::byte>> layers;
-  HostKv view;
+  PoolView view;
 
   Pool(const kernels::KvLayout& l, int num_blocks, int first_head, uint64_t seed) : layout(l), blocks(num_blocks) {
     std::mt19937_64 rng(seed);
@@ -59,8 +59,8 @@ TEST(PieceCopy, CopiesExactlyThePieceBetweenRanksOfDifferentHeads) {
     ASSERT_TRUE(ValidatePiece(piece, to.view, 4).ok());
     ASSERT_EQ(PieceBytes(piece, from.layout), PieceBytes(piece, to.layout));
     std::vector<std::byte> wire(PieceBytes(piece, from.layout));
-    GatherPiece(piece, from.view, from_blocks, wire);
-    ScatterPiece(piece, to.view, to_blocks, wire);
+    ASSERT_TRUE(GatherPiece(piece, from.view, from_blocks, wire).ok());
+    ASSERT_TRUE(ScatterPiece(piece, to.view, to_blocks, wire).ok());
     for (int l = 0; l < layers; ++l) {
       for (int b = 0; b < 9; ++b) {
         for (int v = 0; v < 2; ++v) {

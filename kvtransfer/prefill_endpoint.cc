@@ -147,8 +147,8 @@ void PrefillEndpoint::OnHello(PeerRank peer, Pair& pair, const v1::ReceiverHello
   for (const KvShard& part : pair.parts) {
     const int64_t least = 2 * int64_t(part.head_end - part.head_begin) * int64_t(options_.kv.layout.head_bytes());
     if (refused.ok() && least > hello.max_piece_bytes()) {
-      refused = absl::FailedPreconditionError(absl::StrCat("one block of one layer has ", least,
-                                                           " bytes, the peer takes ", hello.max_piece_bytes()));
+      refused = absl::FailedPreconditionError(
+          absl::StrCat("one block of one layer has ", least, " bytes, the peer takes ", hello.max_piece_bytes()));
     }
   }
   if (!refused.ok()) {
@@ -353,14 +353,15 @@ void PrefillEndpoint::Gather(Pair& pair, const Sender::Gather& gather, uint64_t 
   if (pair.machine->dead()) return;
   const absl::StatusOr<std::span<std::byte>> buffer = pair.channel->Buffer(gather.sequence, size_t(gather.bytes));
   if (!buffer.ok()) return pair.machine->Abort(buffer.status());
-  uint64_t checksum = 0;
+  absl::StatusOr<uint64_t> checksum = 0;
   if (!gather.dropped) {
     checksum = GatherPiece(gather.piece, options_.kv, transfers_.at({incarnation, gather.lease_id}).blocks, *buffer);
+    if (!checksum.ok()) return pair.machine->Abort(checksum.status());
   }
   if (absl::Status s = pair.channel->Send(gather.sequence); !s.ok()) return pair.machine->Abort(s);
   VLOG(2) << "KV piece " << gather.sequence << " of lease " << gather.lease_id << " is sent, " << gather.bytes
           << " bytes";
-  pair.machine->Sent(gather.sequence, checksum, thread_->Now());
+  pair.machine->Sent(gather.sequence, *checksum, thread_->Now());
 }
 
 void PrefillEndpoint::EndNow(TransferId id, const absl::Status& why) {

@@ -46,7 +46,7 @@ class PrefillEndpoint {
     TransportSecurity security;  // of the control links
     std::string host_id;
     std::vector<std::string> channels = {"shm", "tcp"};  // the preferred first
-    HostKv kv;
+    PoolView kv;
     int rank = 0;     // of this instance
     KvShards shards;  // what each of its ranks holds; empty: one rank, all that `kv` has
     Sender::Options sender;

@@ -44,7 +44,7 @@ struct Pool {
       : layout{kLayers, shard.head_end - shard.head_begin, kDim, kSlots, kernels::KvDType::kF32},
         first_head(shard.head_begin),
         layers(kLayers, std::vector<std::byte>(layout.block_bytes() * kBlocks)) {}
-  HostKv view() {
+  PoolView view() {
     return {layout, first_head, kBlocks, [this](int layer) { return layers[size_t(layer)].data(); }};
   }
   static std::byte Expected(int block, int layer, int is_v, int head, size_t i) {

@@ -18,7 +18,7 @@
 #include "gtest/gtest.h"
 #include "prefill_worker/prefill_instance.h"
 #include "worker/error_info.h"
-#include "worker/host_kv.h"
+#include "worker/pool_view.h"
 #include "worker/listener.h"
 #include "worker/testing/messages.h"
 #include "worker/testing/test_router.h"
@@ -68,7 +68,7 @@ class Node {
                                .key = key_,
                                .security = security_,
                                .info = info_,
-                               .kv = worker::HostKvOf(*engine_),
+                               .kv = worker::PoolViewOf(*engine_),
                                .engine = port_,
                                .requests = requests_,
                                .loop = loop_,

@@ -31,7 +31,7 @@ class InMemoryPair {
     std::function<void(const kvtransfer::Receiver::End&)> on_received;
   };
 
-  InMemoryPair(uint64_t epoch, kvtransfer::HostKv from, kvtransfer::HostKv to,
+  InMemoryPair(uint64_t epoch, kvtransfer::PoolView from, kvtransfer::PoolView to,
                std::shared_ptr<kvtransfer::FaultState> faults, Callbacks callbacks)
       : from_(std::move(from)),
         to_(std::move(to)),
@@ -144,13 +144,11 @@ class InMemoryPair {
     if (sender_.dead()) return;
     const auto buffer = send_channel_->Buffer(gather.sequence, size_t(gather.bytes));
     if (!buffer.ok()) return sender_.Abort(buffer.status());
-    uint64_t checksum = 0;
-    if (!gather.dropped) {
-      GatherPiece(gather.piece, from_, source_.at(gather.lease_id), *buffer);
-      checksum = kvtransfer::Checksum(*buffer);
-    }
+    absl::StatusOr<uint64_t> checksum = 0;
+    if (!gather.dropped) checksum = GatherPiece(gather.piece, from_, source_.at(gather.lease_id), *buffer);
+    if (!checksum.ok()) return sender_.Abort(checksum.status());
     if (absl::Status s = send_channel_->Send(gather.sequence); !s.ok()) return sender_.Abort(s);
-    sender_.Sent(gather.sequence, checksum, send_thread_.Now());
+    sender_.Sent(gather.sequence, *checksum, send_thread_.Now());
   }
   void EndSent(const kvtransfer::Sender::End& end) {
     if (source_.erase(end.lease_id) > 0) callbacks_.on_sent(end);
@@ -183,10 +181,10 @@ class InMemoryPair {
     absl::Status status;
     if (const auto view = receive_channel_->View(scatter.sequence); !view.ok()) {
       status = view.status();
-    } else if (kvtransfer::Checksum(*view) != scatter.checksum) {
-      status = absl::DataLossError("wrong checksum");
     } else {
-      ScatterPiece(scatter.piece, to_, target_.at(scatter.lease_id), *view);
+      const absl::StatusOr<uint64_t> sum = ScatterPiece(scatter.piece, to_, target_.at(scatter.lease_id), *view);
+      if (!sum.ok()) status = sum.status();
+      if (sum.ok() && *sum != scatter.checksum) status = absl::DataLossError("wrong checksum");
     }
     receiver_.Scattered(scatter.sequence, status, receive_thread_.Now());
   }
@@ -194,7 +192,7 @@ class InMemoryPair {
     if (target_.erase(end.lease_id) > 0) callbacks_.on_received(end);
   }
 
-  const kvtransfer::HostKv from_, to_;
+  const kvtransfer::PoolView from_, to_;
   const Callbacks callbacks_;
   // Of the sender's thread.
   kvtransfer::Sender sender_;

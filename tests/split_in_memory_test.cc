@@ -71,7 +71,7 @@ class EngineHost {
       Plan();
     });
   }
-  kvtransfer::HostKv kv() {
+  kvtransfer::PoolView kv() {
     return {.layout = engine_->kv_layout(), .first_head = 0, .num_blocks = kBlocks, .layer_data = [this](int layer) {
               return static_cast<std::byte*>(engine_->kv_layer_data(layer));
             }};

@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/speculation/prompt_lookup_drafter.h"
+#include "glog/logging.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/plugin/cuda_plugin.h"
 #include "worker/monotonic_clock.h"
 
 namespace sluice::worker {
@@ -18,6 +20,38 @@ namespace {
 int AllowedCores() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenCpu(const WorkerOptions& options) {
+  kernels::CpuOptions cpu;
+  cpu.compute = kernels::CpuComputeFromName(options.compute).value_or(kernels::CpuCompute::kInt8);  // auto
+  if (options.kv_dtype != "auto") {
+    cpu.kv = options.kv_dtype == "int8" ? kernels::KvDType::kInt8 : kernels::KvDType::kBF16;
+  }
+  cpu.threads = ThreadsOf(options);
+  return kernels::NewCpuBackend(cpu);
+}
+
+absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenCuda(const WorkerOptions& options) {
+  auto plugin =
+      kernels::LoadCudaPlugin(options.cuda_plugin.empty() ? kernels::DefaultCudaPluginPath() : options.cuda_plugin);
+  if (!plugin.ok()) return plugin.status();
+  return (*plugin)->new_backend({.device = options.device, .graphs = options.cuda_graphs});
+}
+
+// What asks for something that only a CPU does gets a CPU.
+bool FitsGpu(const WorkerOptions& options) {
+  return (options.compute == "auto" || options.compute == "bf16") && options.kv_dtype != "int8" && options.tp == 1;
+}
+
+absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenBackend(const WorkerOptions& options) {
+  if (options.backend == "cuda") return OpenCuda(options);
+  if (options.backend == "auto" && kernels::HasCudaDriver() && FitsGpu(options)) {
+    auto cuda = OpenCuda(options);
+    if (cuda.ok()) return cuda;
+    LOG(WARNING) << "computing on the CPU: " << cuda.status().message();
+  }
+  return OpenCpu(options);
 }
 
 }  // namespace
@@ -51,13 +85,7 @@ int ThreadsOf(const WorkerOptions& options) {
 absl::StatusOr<ModelAndBackend> OpenModelAndBackend(const WorkerOptions& options) {
   auto file = engine::OpenModel(options.model);
   if (!file.ok()) return file.status();
-  kernels::CpuOptions cpu;
-  cpu.compute = kernels::CpuComputeFromName(options.compute).value_or(kernels::CpuCompute::kInt8);  // auto
-  if (options.kv_dtype != "auto") {
-    cpu.kv = options.kv_dtype == "int8" ? kernels::KvDType::kInt8 : kernels::KvDType::kBF16;
-  }
-  cpu.threads = ThreadsOf(options);
-  auto backend = kernels::NewCpuBackend(cpu);
+  auto backend = OpenBackend(options);
   if (!backend.ok()) return backend.status();
   return ModelAndBackend{*std::move(file), *std::move(backend)};
 }
@@ -67,6 +95,7 @@ engine::EngineOptions ToEngineOptions(const WorkerOptions& options) {
   to.block_size = options.block_size;
   to.num_blocks = options.kv_blocks;
   to.max_kv_bytes = options.kv_bytes;
+  if (!options.kv_sized) to.device_memory_share = options.gpu_memory;
   to.max_context = options.max_context;
   to.scheduler.max_step_tokens = options.max_step_tokens;
   to.scheduler.max_step_seqs = options.max_seqs;

@@ -61,6 +61,19 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
   app.add_option("--port", o.port, "Port to listen on; 0: a free one, which is announced")
       ->check(CLI::Range(0, 65535))
       ->type_name("N");
+  app.add_option("--backend", o.backend, "What computes: cpu, cuda, or auto (a GPU where there is one)")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->type_name("BACKEND");
+  app.add_option("--device", o.device, "Which GPU, as CUDA counts them")->check(CLI::Range(0, 1023))->type_name("N");
+  app.add_option("--gpu-memory", o.gpu_memory,
+                 "Share of the GPU's memory that is free after the weights for the KV cache, where neither --kv-bytes nor "
+                 "--kv-blocks is given")
+      ->check(CLI::Range(0.01, 1.0))
+      ->type_name("SHARE");
+  app.add_flag("--cuda-graphs,!--no-cuda-graphs", o.cuda_graphs,
+               "Record the launches of decode steps on a GPU once and replay them (the default), or launch each anew");
+  app.add_option("--cuda-plugin", o.cuda_plugin, "The CUDA backend; default: backend_cuda.so beside this program")
+      ->type_name("FILE");
   app.add_option("--compute", o.compute,
                  "Arithmetic: int8, native (the file's four bits: least memory traffic at few requests), bf16 "
                  "(weights), f32 (the "
@@ -85,7 +98,7 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
       ->type_name("LIST")
       ->check(CLI::Validator(CheckCpuList, "", "cpus"));
   CLI::Option* bytes =
-      app.add_option("--kv-bytes", o.kv_bytes, "Memory for the KV cache, such as 512M or 2G; default 1G")
+      app.add_option("--kv-bytes", o.kv_bytes, "Memory for the KV cache, such as 512M or 2G; default 1G, on a GPU see --gpu-memory")
           ->transform(CLI::AsSizeValue(false))
           ->type_name("BYTES");
   app.add_option("--kv-blocks", o.kv_blocks, "KV cache in blocks, instead of --kv-bytes")
@@ -165,6 +178,14 @@ absl::Status CheckTogether(const WorkerOptions& o) {
   if (o.kv_bytes < 1 || o.kv_bytes > kMostKvBytes) {
     return absl::InvalidArgumentError(absl::StrCat("--kv-bytes: ", o.kv_bytes, " is outside [1, ", kMostKvBytes, "]"));
   }
+  if (o.backend == "cuda" && o.compute != "auto" && o.compute != "bf16") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--compute: ", o.compute, " is for CPUs; a GPU computes in bf16, so leave it out"));
+  }
+  if (o.backend == "cuda" && o.kv_dtype == "int8") {
+    return absl::InvalidArgumentError("--kv-dtype: int8 is for CPUs; a GPU keeps K and V in bf16, so leave it out");
+  }
+  if (o.backend == "cuda" && o.tp > 1) return absl::InvalidArgumentError("--tp: ranks on GPUs need NCCL; leave it at 1");
   if (o.compute == "f32" && o.kv_dtype != "auto") {
     return absl::InvalidArgumentError(absl::StrCat("--kv-dtype: ", o.kv_dtype,
                                                    " does not go with --compute f32, "
@@ -215,6 +236,7 @@ absl::StatusOr<ParsedOptions> ParseOptions(const RoleDescription& role, int argc
       {"both", v1::ROLE_BOTH}, {"decode", v1::ROLE_DECODE}, {"prefill", v1::ROLE_PREFILL}};
   options.role = kRoles.at(role_name);
   if (!cpus.empty()) options.cpus = *ParseCpuList(cpus);
+  options.kv_sized = app.count("--kv-bytes") > 0;
   options.command_line.assign(argv, argv + argc);
   if (absl::Status status = CheckTogether(options); !status.ok()) return status;
   parsed.options = std::move(options);

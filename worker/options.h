@@ -18,6 +18,12 @@ struct WorkerOptions {
   std::string host = "127.0.0.1";  // to listen on
   std::string advertise;           // what routers dial; default: host
   int port = 0;                    // 0: a free one
+  std::string backend = "auto";  // cpu, cuda, or cuda where there is a GPU
+  std::string cuda_plugin;       // file; empty: beside the program
+  int device = 0;                // GPU
+  bool cuda_graphs = true;
+  double gpu_memory = 0.9;       // share of a GPU's free memory for KV, unless kv_bytes or kv_blocks say how much
+  bool kv_sized = false;         // kv_bytes was given
   std::string compute = "auto";
   std::string kv_dtype = "auto";
   int threads = 0;                        // 0: every core that the process may use

@@ -30,7 +30,7 @@ struct RoleEnvironment {
   const ClusterKey& key;
   const TransportSecurity& security;
   const v1::WorkerInfo& info;  // complete but for the port, which is known once the worker listens
-  kvtransfer::HostKv kv;
+  kvtransfer::PoolView kv;
   EnginePort& engine;
   RequestTable& requests;
   EngineLoop& loop;  // not started yet: PostTask only

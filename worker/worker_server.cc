@@ -15,8 +15,8 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "worker/error_info.h"
-#include "worker/host_kv.h"
 #include "worker/open_engine.h"
+#include "worker/pool_view.h"
 #include "worker/worker_info.h"
 
 namespace sluice::worker {
@@ -145,7 +145,7 @@ absl::Status WorkerServer::MakeRole(const WorkerOptions& options, const RoleFact
                          .key = key_,
                          .security = security_,
                          .info = info_,
-                         .kv = HostKvOf(*engine_),
+                         .kv = PoolViewOf(*engine_),
                          .engine = *port_,
                          .requests = *requests_,
                          .loop = *loop_,

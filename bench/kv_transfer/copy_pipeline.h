@@ -19,7 +19,7 @@ namespace sluice::bench {
 
 // One process's side of a measurement.
 struct Load {
-  const kvtransfer::HostKv& kv;
+  const kvtransfer::PoolView& kv;
   const std::vector<v1::Piece>& pieces;
   const std::vector<int32_t>& blocks;
 };

@@ -29,7 +29,7 @@ Pool::Pool(const Shape& shape, uint64_t seed) : shape_(shape) {
   }
 }
 
-kvtransfer::HostKv Pool::view() const {
+kvtransfer::PoolView Pool::view() const {
   return {shape_.layout, 0, shape_.pool_blocks, [this](int layer) { return layers_[size_t(layer)].data(); }};
 }
 

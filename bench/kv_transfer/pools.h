@@ -29,7 +29,7 @@ class Pool {
   // seed 0: zeros.
   Pool(const Shape& shape, uint64_t seed);
 
-  kvtransfer::HostKv view() const;
+  kvtransfer::PoolView view() const;
   // Of the blocks' bytes in the order of the list.
   uint64_t Sum(const std::vector<int32_t>& blocks) const;
 

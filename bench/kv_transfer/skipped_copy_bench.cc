@@ -48,7 +48,7 @@ double CpuSeconds() {
 }
 
 // The piece's runs in the pool, in wire order.
-std::vector<iovec> RunsOf(const v1::Piece& piece, const kvtransfer::HostKv& kv, const std::vector<int32_t>& blocks) {
+std::vector<iovec> RunsOf(const v1::Piece& piece, const kvtransfer::PoolView& kv, const std::vector<int32_t>& blocks) {
   std::vector<iovec> runs;
   for (int l = piece.layer_begin(); l < piece.layer_end(); ++l) {
     for (int b = piece.block_begin(); b < piece.block_end(); ++b) {
@@ -159,7 +159,7 @@ class End {
 
   const Shape shape_;
   const Pool pool_;
-  const kvtransfer::HostKv kv_;
+  const kvtransfer::PoolView kv_;
   const std::vector<int32_t> blocks_;
   const std::vector<v1::Piece> pieces_;
   std::vector<std::byte> buffers_[2];

@@ -17,6 +17,7 @@
 namespace sluice::engine {
 namespace {
 
+using kernels::ActivationUse;
 using kernels::Weight;
 
 // Stores the value of a StatusOr, or hands back its error.
@@ -100,6 +101,9 @@ struct Decoder::Impl {
 
   absl::Status Build(int max_context);
   absl::Status Allocate(const kernels::Backend& backend, const DecoderLimits& limits);
+  // The phases of a step.
+  void Issue(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits, float* maxima,
+             const std::function<void(int layers)>& after_layer);
 
   ModelConfig config;
   kernels::KvDType kv_dtype;
@@ -142,16 +146,21 @@ absl::Status Decoder::Impl::Allocate(const kernels::Backend& backend, const Deco
   c.max_logits = limits.max_step_logits;
   c.max_ffn = config.ffn;
   c.max_hidden = std::max(config.hidden, attention_width);
+  c.max_vocab = config.vocab;
+  c.max_context = limits.max_context;
+  c.max_blocks = kernels::BlocksFor(limits.max_context, limits.block_size);
+  c.num_heads = int(split.heads(rank.rank).size());
+  c.head_dim = config.head_dim;
   c.collective = rank.collective;
   c.first_kv_head = int(split.kv_heads(rank.rank).begin);
   c.num_kv_heads = int(split.kv_heads(rank.rank).size());
   SLUICE_RETURN_IF_ERROR(Assign(backend.NewContext(c), context));
-  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(config.hidden), rows.x));
-  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(q_width), rows.q));
-  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(kv_width), rows.k));
-  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(kv_width), rows.v));
-  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(attention_width), rows.attn));
-  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(config.ffn), rows.h));
+  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(config.hidden, ActivationUse::kResidual), rows.x));
+  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(q_width, ActivationUse::kProducts), rows.q));
+  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(kv_width, ActivationUse::kProducts), rows.k));
+  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(kv_width, ActivationUse::kProducts), rows.v));
+  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(attention_width, ActivationUse::kProducts), rows.attn));
+  SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(config.ffn, ActivationUse::kProducts), rows.h));
   return absl::OkStatus();
 }
 
@@ -187,30 +196,39 @@ int Decoder::vocab() const {
   return impl_->config.vocab;
 }
 
+void Decoder::Impl::Issue(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits, float* maxima,
+                          const std::function<void(int layers)>& after_layer) {
+  context->Embed({.table = embedding, .scale = config.embed_scale, .x = rows.x.get()});
+  for (const Layer& layer : layers) {
+    std::visit([&](const auto& l) { l.Issue(*context, rows, kv); }, layer);
+    // It has exchanged columns after it wrote its KV, so other ranks have written theirs too.
+    const AttentionLayer* attention = std::get_if<AttentionLayer>(&layer);
+    if (after_layer && attention != nullptr) {
+      context->AwaitIssued();
+      after_layer(attention->kv_layer + 1);
+    }
+  }
+  if (batch.logit_rows.empty()) return;
+  context->Head({.x = rows.x.get(),
+                 .norm = output_norm,
+                 .eps = config.rms_eps,
+                 .head = head,
+                 .first = split.vocab(rank.rank).begin,
+                 .vocab = config.vocab,
+                 .logits = logits,
+                 .maxima = maxima});
+  context->GatherLogits({.logits = logits, .maxima = maxima, .vocab = config.vocab, .borders = split.vocab_borders()});
+}
+
 absl::Status Decoder::Forward(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits, float* maxima,
                               const std::function<void(int layers)>& after_layer) {
   kernels::Context& context = *impl_->context;
-  StepRows& rows = impl_->rows;
   context.BeginStep(batch, kv.layout());
-  context.Embed({.table = impl_->embedding, .scale = impl_->config.embed_scale, .x = rows.x.get()});
-  for (const Layer& layer : impl_->layers) {
-    std::visit([&](const auto& l) { l.Issue(context, rows, kv); }, layer);
-    // It has exchanged columns after it wrote its KV, so other ranks have written theirs too.
-    const AttentionLayer* attention = std::get_if<AttentionLayer>(&layer);
-    if (after_layer && attention != nullptr) after_layer(attention->kv_layer + 1);
-  }
-  if (!batch.logit_rows.empty()) {
-    context.Head({.x = rows.x.get(),
-                  .norm = impl_->output_norm,
-                  .eps = impl_->config.rms_eps,
-                  .head = impl_->head,
-                  .first = impl_->split.vocab(impl_->rank.rank).begin,
-                  .vocab = impl_->config.vocab,
-                  .logits = logits,
-                  .maxima = maxima});
-    context.GatherLogits(
-        {.logits = logits, .maxima = maxima, .vocab = impl_->config.vocab, .borders = impl_->split.vocab_borders()});
-  }
+  const bool alike = !after_layer;  // who waits for layers cannot wait for all at once
+  if (alike && context.Replay(logits, maxima)) return context.Finish();
+  const bool capturing = alike && context.BeginCapture();
+  impl_->Issue(batch, kv, logits, maxima, after_layer);
+  if (capturing) context.EndCapture();
   return context.Finish();
 }
 

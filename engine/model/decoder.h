@@ -19,6 +19,7 @@ struct DecoderLimits {
   int max_step_seqs = 64;
   int max_step_logits = 64;
   int max_context = 0;  // positions that the RoPE table covers
+  int block_size = 16;
 };
 
 // The part that one rank of an instance computes; see parallel/tensor_split.h.

@@ -48,7 +48,9 @@ class BrokenContext final : public Context {
  public:
   BrokenContext(std::unique_ptr<Context> good, Fault fault) : good_(std::move(good)), fault_(fault) {}
 
-  absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols) override { return good_->NewActivation(cols); }
+  absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols, ActivationUse use) override {
+    return good_->NewActivation(cols, use);
+  }
 
   void BeginStep(const StepBatch& batch, const KvLayout& layout) override {
     batch_ = batch;
@@ -93,14 +95,15 @@ class BrokenContext final : public Context {
     logits_ = p.logits;
     vocab_ = p.head->rows();
   }
+  void AwaitIssued() override { good_->AwaitIssued(); }
   absl::Status Finish() override {
     absl::Status done = good_->Finish();
     for (size_t i = 0; i < logit_rows_.size(); ++i) BreakLogits(logits_ + int64_t(i) * vocab_, logit_rows_[i]);
     return done;
   }
-  bool BeginCapture(int padded_rows) override { return good_->BeginCapture(padded_rows); }
+  bool Replay(float* logits, float* maxima) override { return good_->Replay(logits, maxima); }
+  bool BeginCapture() override { return good_->BeginCapture(); }
   void EndCapture() override { good_->EndCapture(); }
-  bool Replay(int padded_rows) override { return good_->Replay(padded_rows); }
 
  private:
   void BreakLogits(float* logits, int row) {

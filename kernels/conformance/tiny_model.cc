@@ -188,13 +188,19 @@ TinyModel::TinyModel(const Backend& backend, const TinyWeights& weights, std::ve
                                       .max_seqs = int(tokens_.size()),
                                       .max_logits = rows,
                                       .max_ffn = s.ffn,
-                                      .max_hidden = s.hidden}));
-  x_ = Take(context_->NewActivation(s.hidden));
-  q_ = Take(context_->NewActivation(s.q_dim()));
-  k_ = Take(context_->NewActivation(s.kv_dim()));
-  v_ = Take(context_->NewActivation(s.kv_dim()));
-  attn_ = Take(context_->NewActivation(s.q_dim()));
-  h_ = Take(context_->NewActivation(s.ffn));
+                                      .max_hidden = s.hidden,
+                                      .max_vocab = s.vocab,
+                                      .max_context = max_blocks_ * s.block_size,
+                                      .max_blocks = max_blocks_,
+                                      .num_heads = s.heads,
+                                      .head_dim = s.head_dim,
+                                      .num_kv_heads = s.kv_heads}));
+  x_ = Take(context_->NewActivation(s.hidden, ActivationUse::kResidual));
+  q_ = Take(context_->NewActivation(s.q_dim(), ActivationUse::kProducts));
+  k_ = Take(context_->NewActivation(s.kv_dim(), ActivationUse::kProducts));
+  v_ = Take(context_->NewActivation(s.kv_dim(), ActivationUse::kProducts));
+  attn_ = Take(context_->NewActivation(s.q_dim(), ActivationUse::kProducts));
+  h_ = Take(context_->NewActivation(s.ffn, ActivationUse::kProducts));
 }
 
 void TinyModel::RunLayers() {
@@ -240,6 +246,17 @@ void TinyModel::RunLayers() {
   }
 }
 
+void TinyModel::IssuePhases(float* logits, float* maxima) {
+  context_->Embed({.table = embedding_.get(), .scale = 1.5f, .x = x_.get()});
+  RunLayers();
+  context_->Head({.x = x_.get(),
+                  .norm = final_norm_.get(),
+                  .eps = w_.eps,
+                  .head = head_.get(),
+                  .logits = logits,
+                  .maxima = maxima});
+}
+
 void TinyModel::Step(const std::vector<Piece>& pieces) {
   std::vector<int32_t> tokens, row_begin{0}, context_len, table, logit_rows;
   std::vector<std::vector<float>*> wanted;  // where each row of logits goes
@@ -269,15 +286,12 @@ void TinyModel::Step(const std::vector<Piece>& pieces) {
   }
   std::vector<float> logits(wanted.size() * size_t(w_.shape.vocab));
   context_->BeginStep({tokens, row_begin, context_len, table, max_blocks_, logit_rows}, kv_->layout());
-  context_->Embed({.table = embedding_.get(), .scale = 1.5f, .x = x_.get()});
-  RunLayers();
   std::vector<float> maxima(wanted.size() * size_t(NumLogitBlocks(w_.shape.vocab)));
-  context_->Head({.x = x_.get(),
-                  .norm = final_norm_.get(),
-                  .eps = w_.eps,
-                  .head = head_.get(),
-                  .logits = logits.data(),
-                  .maxima = maxima.data()});
+  if (!context_->Replay(logits.data(), maxima.data())) {
+    const bool capturing = context_->BeginCapture();
+    IssuePhases(logits.data(), maxima.data());
+    if (capturing) context_->EndCapture();
+  }
   const absl::Status done = context_->Finish();
   CHECK(done.ok()) << done;
   const int blocks = NumLogitBlocks(w_.shape.vocab);

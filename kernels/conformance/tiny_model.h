@@ -109,6 +109,7 @@ class TinyModel {
   };
 
   void RunLayers();
+  void IssuePhases(float* logits, float* maxima);
 
   const TinyWeights& w_;
   std::vector<std::vector<int32_t>> tokens_;

@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<CpuContext>> CpuContext::Create(const ContextLimi
   return context;
 }
 
-absl::StatusOr<std::unique_ptr<Activation>> CpuContext::NewActivation(int cols) {
+absl::StatusOr<std::unique_ptr<Activation>> CpuContext::NewActivation(int cols, ActivationUse) {
   if (cols <= 0) return absl::InvalidArgumentError("an activation needs columns");
   if (auto s = scratch_.Hold(cols, 0); !s.ok()) return s;
   return CpuActivation::Create(limits_.max_rows, cols);

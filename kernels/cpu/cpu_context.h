@@ -19,7 +19,7 @@ class CpuContext final : public Context {
   static absl::StatusOr<std::unique_ptr<CpuContext>> Create(const ContextLimits& limits, const KernelTable& kernels,
                                                             int threads);
 
-  absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols) override;
+  absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols, ActivationUse use) override;
   void BeginStep(const StepBatch& batch, const KvLayout& layout) override;
   void Embed(const EmbedParams& p) override;
   void NormQkv(const NormQkvParams& p) override;
@@ -30,11 +30,12 @@ class CpuContext final : public Context {
   void Head(const HeadParams& p) override;
   void Gather(const GatherParams& p) override;
   void GatherLogits(const GatherLogitsParams& p) override;
+  void AwaitIssued() override {}
   absl::Status Finish() override { return gathering_.Finish(); }
 
-  bool BeginCapture(int) override { return false; }
+  bool Replay(float*, float*) override { return false; }
+  bool BeginCapture() override { return false; }
   void EndCapture() override {}
-  bool Replay(int) override { return false; }
 
  private:
   // One matrix product of a run: columns [0, w->rows()).

@@ -36,18 +36,6 @@ CpuWeight::CpuWeight(const HostTensor& tensor)
   }
 }
 
-absl::Status CheckTensor(const HostTensor& t) {
-  const DTypeInfo& info = Info(t.type);
-  if (t.data == nullptr || t.rows <= 0 || t.cols <= 0) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor of ", t.rows, " x ", t.cols, " holds nothing"));
-  }
-  if (t.cols % info.block_elements != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("rows of ", t.cols, " elements are not whole ",
-                                                   std::string(info.name), " blocks of ", info.block_elements));
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::unique_ptr<CpuWeight>> CpuWeight::Pack(const HostTensor& t) {
   if (absl::Status s = CheckTensor(t); !s.ok()) return s;
   return std::unique_ptr<CpuWeight>(new CpuWeight(t));

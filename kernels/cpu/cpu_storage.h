@@ -18,9 +18,6 @@ constexpr int64_t PadRow(int64_t cols) {
   return (cols + kRowPad - 1) / kRowPad * kRowPad;
 }
 
-// INVALID_ARGUMENT when the tensor holds nothing or its rows are not whole blocks.
-absl::Status CheckTensor(const HostTensor& tensor);
-
 // Matrices are read in place. Vectors (one row) are converted to f32 when packed.
 class CpuWeight final : public Weight {
  public:

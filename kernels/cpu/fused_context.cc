@@ -72,7 +72,7 @@ absl::Status FusedContext::HoldRows(int64_t cols) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Activation>> FusedContext::NewActivation(int cols) {
+absl::StatusOr<std::unique_ptr<Activation>> FusedContext::NewActivation(int cols, ActivationUse) {
   if (cols <= 0) return absl::InvalidArgumentError("an activation needs columns");
   if (auto s = HoldRows(cols); !s.ok()) return s;
   if (auto s = scratch_.Hold(cols, 0); !s.ok()) return s;

@@ -34,7 +34,7 @@ class FusedContext final : public Context {
   static absl::StatusOr<std::unique_ptr<FusedContext>> Create(const ContextLimits& limits, const Products& products,
                                                               const FusedKernels& kernels, int threads);
 
-  absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols) override;
+  absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols, ActivationUse use) override;
   void BeginStep(const StepBatch& batch, const KvLayout& layout) override;
   void Embed(const EmbedParams& p) override;
   void NormQkv(const NormQkvParams& p) override;
@@ -45,11 +45,12 @@ class FusedContext final : public Context {
   void Head(const HeadParams& p) override;
   void Gather(const GatherParams& p) override;
   void GatherLogits(const GatherLogitsParams& p) override;
+  void AwaitIssued() override {}
   absl::Status Finish() override { return gathering_.Finish(); }
 
-  bool BeginCapture(int) override { return false; }
+  bool Replay(float*, float*) override { return false; }
+  bool BeginCapture() override { return false; }
   void EndCapture() override {}
-  bool Replay(int) override { return false; }
 
  private:
   // Fills work [cols] with row i of a product's input.

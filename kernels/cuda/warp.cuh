@@ -11,6 +11,12 @@ __device__ inline float WarpSum(float value) {
   return value;
 }
 
+__device__ inline float WarpMax(float value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, distance));
+  return value;
+}
+
 // Over the four lanes that hold one row of a matrix fragment (mma.cuh).
 __device__ inline float QuadSum(float value) {
   value += __shfl_xor_sync(kAllLanes, value, 1);

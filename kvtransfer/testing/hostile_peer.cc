@@ -60,7 +60,7 @@ class Bytes {
   std::span<const uint8_t> left_;
 };
 
-HostKv Kv() {
+PoolView Kv() {
   return {kLayout, 0, kBlocks, [](int) { return static_cast<std::byte*>(nullptr); }};
 }
 

@@ -1,15 +1,16 @@
 # CUDA on the test runtime.
 #
 #   host_cuda_kernels(name CU a.cu ... [DEFINES ...])
-#     an object library of the translated kernels alone: for tests that call RunGrid themselves.
-#   host_cuda_test(name CU a.cu ... SRCS a_test.cc ... [DEPS ...] [LIBS ...] [LABELS ...] [DEFINES ...] [ON_HOST_ONLY])
+#     kernels that several tests and plugins share (KERNELS name): nvcc and the translation, which take long, run once. As an object
+#     library it is the translated kernels alone, for tests that call RunGrid themselves.
+#   host_cuda_test(name [KERNELS set ...] [CU a.cu ...] SRCS a_test.cc ... [DEPS ...] [LIBS ...] [LABELS ...] [DEFINES ...] [ON_HOST_ONLY])
 #     one test, two programs from the same objects of nvcc and of the test:
 #       name          the kernels translated, on the test runtime in libcudart's place
 #       name_device   linked with the toolkit's own cudart (and cuBLAS and NCCL where there are any): skipped without a device; not with ON_HOST_ONLY
-#   host_cuda_plugin(name CU a.cu ... SRCS a.cc ... [DEPS ...] [LIBS ...] [DEFINES ...] [ARCHS 80 90a ...] [OUTPUT_DIRECTORY dir])
+#   host_cuda_plugin(name [KERNELS set ...] [CU a.cu ...] SRCS a.cc ... [DEPS ...] [LIBS ...] [DEFINES ...] [OUTPUT_DIRECTORY dir])
 #     what a process loads with dlopen, twice from the same objects of SRCS, hidden but for what SRCS export:
 #       name_host.so  on the test runtime, as a shared library (plugin/), which the process and the libraries share
-#       name.so       with the toolkit's static cudart, and device code for each of ARCHS; not under a sanitizer
+#       name.so       with the toolkit's static cudart, and device code for each of HOST_CUDA_ARCHS; not under a sanitizer
 #     What it opens itself, libcublasLt.so.13 and libnccl.so.2, name_host.so finds in HOST_CUDA_LIBRARIES.
 #
 # Without nvcc none of it is built, and ctest shows the test as skipped. What runs is what nvcc generates for sm_80: the translator
@@ -20,9 +21,16 @@ find_library(SLUICE_NCCL nccl HINTS $ENV{NCCL_HOME}/lib $ENV{CUDA_HOME}/lib64 /u
 set(HOST_CUDA_DIR ${CMAKE_CURRENT_LIST_DIR})
 file(GLOB HOST_CUDA_TRANSLATOR CONFIGURE_DEPENDS ${HOST_CUDA_DIR}/translate/*.py)
 set(HOST_CUDA_KERNEL_OPTIONS -w -g1 -O1 -fno-strict-aliasing -fwrapv -ffp-contract=off -fno-sanitize=undefined -fvisibility=hidden)
-set(HOST_CUDA_NVCC_OPTIONS -std=c++20 -O2 -lineinfo -I${PROJECT_SOURCE_DIR} -Xcompiler -fPIC -Xcompiler -fvisibility=hidden)
+if(SLUICE_SANITIZE MATCHES "address")
+  # ASan watches what a kernel does with memory, not the thousands of temporaries on the translation's stack: with these a large
+  # kernel takes seconds to compile instead of tens of minutes.
+  list(APPEND HOST_CUDA_KERNEL_OPTIONS "SHELL:--param asan-stack=0" -fno-sanitize-address-use-after-scope)
+endif()
+set(HOST_CUDA_NVCC_OPTIONS -std=c++20 -O2 -lineinfo --expt-relaxed-constexpr -I${PROJECT_SOURCE_DIR} -Xcompiler -fPIC -Xcompiler -fvisibility=hidden)
 # Where libhost_cudart.so is, and the fakes that are found by their real names.
 set(HOST_CUDA_LIBRARIES ${CMAKE_BINARY_DIR}/host_cuda_lib)
+# What objects for GPUs have code for.
+set(HOST_CUDA_ARCHS 80 90a 100a)
 # The toolkit whose private interface between an object and cudart the runtime speaks.
 set(HOST_CUDA_TOOLKIT 13.0)
 
@@ -96,9 +104,40 @@ function(host_cuda_compile_for_devices name)
   set(${name}_DEVICE_OBJECTS ${objects} PARENT_SCOPE)
 endfunction()
 
+# The object files are known by the set's name wherever they are linked.
 function(host_cuda_kernels name)
+  if(NOT SLUICE_NVCC)
+    return()
+  endif()
   host_cuda_compile(${name} ${ARGN})
   host_cuda_translate(${name} ${${name}_PTX})
+  set_property(GLOBAL PROPERTY ${name}_OBJECTS ${${name}_OBJECTS})
+  add_custom_target(${name}_nvcc DEPENDS ${${name}_OBJECTS})
+  find_package(CUDAToolkit QUIET)
+  if(SLUICE_SANITIZE OR NOT CUDAToolkit_FOUND)
+    return()
+  endif()
+  host_cuda_compile_for_devices(${name} ${ARGN} ARCHS ${HOST_CUDA_ARCHS})
+  set_property(GLOBAL PROPERTY ${name}_DEVICE_OBJECTS ${${name}_DEVICE_OBJECTS})
+  add_custom_target(${name}_devices DEPENDS ${${name}_DEVICE_OBJECTS})
+endfunction()
+
+# Of sets: sets ${name}_SET_OBJECTS or, of objects with code for GPUs, ${name}_SET_DEVICE_OBJECTS, and ${name}_SET_KERNELS.
+function(host_cuda_sets name)
+  set(objects "")
+  set(device_objects "")
+  set(kernels "")
+  foreach(set ${ARGN})
+    get_property(of_set GLOBAL PROPERTY ${set}_OBJECTS)
+    list(APPEND objects ${of_set})
+    get_property(of_set GLOBAL PROPERTY ${set}_DEVICE_OBJECTS)
+    list(APPEND device_objects ${of_set})
+    list(APPEND kernels $<TARGET_OBJECTS:${set}>)
+  endforeach()
+  set_source_files_properties(${objects} ${device_objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  set(${name}_SET_OBJECTS ${objects} PARENT_SCOPE)
+  set(${name}_SET_DEVICE_OBJECTS ${device_objects} PARENT_SCOPE)
+  set(${name}_SET_KERNELS ${kernels} PARENT_SCOPE)
 endfunction()
 
 function(host_cuda_test name)
@@ -106,16 +145,18 @@ function(host_cuda_test name)
     host_cuda_skipped(${name} "no nvcc of CUDA ${HOST_CUDA_TOOLKIT}")
     return()
   endif()
-  cmake_parse_arguments(ARG "ON_HOST_ONLY" "" "CU;SRCS;DEPS;LIBS;LABELS;DEFINES" ${ARGN})
-  host_cuda_compile(${name} CU ${ARG_CU} DEFINES ${ARG_DEFINES})
-  host_cuda_translate(${name}_kernels ${${name}_PTX})
-  set_source_files_properties(${${name}_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  cmake_parse_arguments(ARG "ON_HOST_ONLY" "" "KERNELS;CU;SRCS;DEPS;LIBS;LABELS;DEFINES" ${ARGN})
+  if(ARG_CU)
+    host_cuda_kernels(${name}_kernels CU ${ARG_CU} DEFINES ${ARG_DEFINES})
+    list(APPEND ARG_KERNELS ${name}_kernels)
+  endif()
+  host_cuda_sets(${name} ${ARG_KERNELS})
   add_library(${name}_objects OBJECT ${ARG_SRCS})
   sluice_target_setup(${name}_objects)
   target_include_directories(${name}_objects SYSTEM PRIVATE ${SLUICE_CUDA_INCLUDE})
   target_link_libraries(${name}_objects PRIVATE ${ARG_DEPS} ${ARG_LIBS} GTest::gmock)
 
-  add_executable(${name} $<TARGET_OBJECTS:${name}_objects> $<TARGET_OBJECTS:${name}_kernels> ${${name}_OBJECTS})
+  add_executable(${name} $<TARGET_OBJECTS:${name}_objects> ${${name}_SET_KERNELS} ${${name}_SET_OBJECTS})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LIBS} host_cuda_runtime host_cuda_ptx host_cuda_engine
                         sluice_executable
                         GTest::gmock GTest::gtest_main)
@@ -124,7 +165,7 @@ function(host_cuda_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS "unit;host_cuda;${ARG_LABELS}")
   sluice_test_labels(${name} host_cuda ${ARG_LABELS})
   if(NOT ARG_ON_HOST_ONLY)
-    host_cuda_device_twin(${name} "${ARG_DEPS}" "${ARG_LIBS}" "${${name}_OBJECTS}")
+    host_cuda_device_twin(${name} "${ARG_DEPS}" "${ARG_LIBS}" "${${name}_SET_OBJECTS}")
   endif()
 endfunction()
 
@@ -156,10 +197,7 @@ function(host_cuda_plugin name)
     message(WARNING "${name} is not built: no nvcc of CUDA ${HOST_CUDA_TOOLKIT}")
     return()
   endif()
-  cmake_parse_arguments(ARG "" "OUTPUT_DIRECTORY" "CU;SRCS;DEPS;LIBS;DEFINES;ARCHS" ${ARGN})
-  if(NOT ARG_ARCHS)
-    set(ARG_ARCHS 80 90a 100a)
-  endif()
+  cmake_parse_arguments(ARG "" "OUTPUT_DIRECTORY" "KERNELS;CU;SRCS;DEPS;LIBS;DEFINES" ${ARGN})
   if(NOT ARG_OUTPUT_DIRECTORY)
     set(ARG_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
   endif()
@@ -170,10 +208,13 @@ function(host_cuda_plugin name)
   target_link_libraries(${name}_objects PRIVATE ${ARG_DEPS} ${ARG_LIBS})
   set_target_properties(${name}_objects PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 
-  host_cuda_compile(${name} CU ${ARG_CU} DEFINES ${ARG_DEFINES})
-  host_cuda_translate(${name}_kernels ${${name}_PTX})
-  host_cuda_module(${name}_host ${name}_objects "${ARG_OUTPUT_DIRECTORY}" "${${name}_OBJECTS}"
-                   $<TARGET_OBJECTS:${name}_kernels> host_cudart ${ARG_DEPS} ${ARG_LIBS})
+  if(ARG_CU)
+    host_cuda_kernels(${name}_kernels CU ${ARG_CU} DEFINES ${ARG_DEFINES})
+    list(APPEND ARG_KERNELS ${name}_kernels)
+  endif()
+  host_cuda_sets(${name} ${ARG_KERNELS})
+  host_cuda_module(${name}_host ${name}_objects "${ARG_OUTPUT_DIRECTORY}" "${${name}_SET_OBJECTS}"
+                   "${${name}_SET_KERNELS}" host_cudart ${ARG_DEPS} ${ARG_LIBS})
   # Its own libraries before any of the system; RPATH, as RUNPATH would not be asked where a sanitizer intercepts dlopen.
   set_target_properties(${name}_host PROPERTIES BUILD_RPATH ${HOST_CUDA_LIBRARIES})
   target_link_options(${name}_host PRIVATE -Wl,--disable-new-dtags)
@@ -182,8 +223,7 @@ function(host_cuda_plugin name)
   if(SLUICE_SANITIZE OR NOT CUDAToolkit_FOUND)
     return()
   endif()
-  host_cuda_compile_for_devices(${name} CU ${ARG_CU} DEFINES ${ARG_DEFINES} ARCHS ${ARG_ARCHS})
-  host_cuda_module(${name} ${name}_objects "${ARG_OUTPUT_DIRECTORY}" "${${name}_DEVICE_OBJECTS}" "" CUDA::cudart_static
+  host_cuda_module(${name} ${name}_objects "${ARG_OUTPUT_DIRECTORY}" "${${name}_SET_DEVICE_OBJECTS}" "" CUDA::cudart_static
                    ${ARG_DEPS} ${ARG_LIBS})
 endfunction()
 

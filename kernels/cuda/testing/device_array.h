@@ -22,7 +22,7 @@ inline bool HasDevice() {
 }
 
 #define SLUICE_NEEDS_DEVICE() \
-  if (!HasDevice()) GTEST_SKIP() << "no CUDA device"
+  if (!sluice::kernels::cuda::HasDevice()) GTEST_SKIP() << "no CUDA device"
 
 inline void Check(cudaError_t error) {
   ASSERT_EQ(error, cudaSuccess) << cudaGetErrorString(error);

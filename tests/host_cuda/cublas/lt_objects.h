@@ -18,7 +18,8 @@ struct Layout {
 
 struct Description {
   cublasComputeType_t compute;
-  cudaDataType scale, bias_type;  // bias_type: kBiasAsD unless set
+  cudaDataType scale;
+  int32_t bias_type;  // a cudaDataType, if set; else kBiasAsD
   int32_t pointer_mode, a_operation, b_operation;
   uint32_t epilogue;
   int32_t sm_count_target;  // kept, not obeyed
@@ -27,7 +28,7 @@ struct Description {
   const void* bias;
   const void *a_scale, *b_scale;
 };
-inline constexpr auto kBiasAsD = static_cast<cudaDataType>(-1);
+inline constexpr int32_t kBiasAsD = -1;
 
 // Of them only the workspace and the alignments mean something here; the rest is kept.
 struct Preference {

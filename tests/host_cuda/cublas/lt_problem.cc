@@ -134,7 +134,7 @@ cublasStatus_t Describe(const Problem& p, Gemm* gemm, std::string* why) {
   if ((p.about.epilogue & CUBLASLT_EPILOGUE_GELU) != 0) gemm->activation = Activation::kGelu;
   if ((p.about.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) {
     gemm->bias = p.about.bias;
-    gemm->bias_type = p.about.bias_type == kBiasAsD ? p.d.type : p.about.bias_type;
+    gemm->bias_type = p.about.bias_type == kBiasAsD ? p.d.type : static_cast<cudaDataType>(p.about.bias_type);
     if (!Known(gemm->bias_type)) {
       *why = "this type of bias";
       return CUBLAS_STATUS_NOT_SUPPORTED;

@@ -37,10 +37,9 @@ void AddFunction(const void* host, const std::string& name) {
   Registry& registry = TheRegistry();
   std::lock_guard<std::mutex> lock(registry.mutex);
   auto& function = registry.functions[host];
-  if (function) return;
-  function = std::make_unique<Function>();
+  if (!function) function = std::make_unique<Function>();
   function->host = host;
-  function->name = name;
+  function->name = name;  // after a plugin went, another one may have its addresses
   registry.kernels[function.get()] = function.get();
 }
 

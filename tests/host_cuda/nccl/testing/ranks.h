@@ -3,9 +3,13 @@
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -76,6 +80,33 @@ inline ncclResult_t BeginNonBlocking(ncclComm_t* comm, int ranks, const ncclUniq
 inline double SecondsSince(std::chrono::steady_clock::time_point begun) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
 }
+
+// When a rank died, for the others to know. Made before the ranks are.
+class Death {
+ public:
+  Death()
+      : when_(static_cast<std::atomic<int64_t>*>(
+            mmap(nullptr, sizeof *when_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
+    if (when_ == MAP_FAILED) std::abort();
+  }
+  ~Death() { munmap(when_, sizeof *when_); }
+  Death(const Death&) = delete;
+  Death& operator=(const Death&) = delete;
+
+  // As a crash, an operator or the kernel ends a process: nothing of it runs any more.
+  [[noreturn]] void Die() {
+    *when_ = std::chrono::steady_clock::now().time_since_epoch().count();
+    kill(getpid(), SIGKILL);
+    std::abort();
+  }
+
+  double SecondsSince() const {
+    return nccl::SecondsSince(std::chrono::steady_clock::time_point(std::chrono::steady_clock::duration(*when_)));
+  }
+
+ private:
+  std::atomic<int64_t>* when_;
+};
 
 // A rank's communicator, stream and buffers.
 struct Rank {

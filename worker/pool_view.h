@@ -6,7 +6,7 @@
 
 namespace sluice::worker {
 
-// REQUIRES: a backend whose memory is the host's. `engine` must outlive the view.
-kvtransfer::HostKv HostKvOf(engine::Engine& engine);
+// `engine` must outlive the view.
+kvtransfer::PoolView PoolViewOf(engine::Engine& engine);
 
 }  // namespace sluice::worker

@@ -1,0 +1,102 @@
+#include "kernels/cuda/backend/cuda_backend.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/backend/cuda_context.h"
+#include "kernels/cuda/backend/device.h"
+#include "kernels/cuda/backend/errors.h"
+#include "kernels/cuda/backend/kv_pool.h"
+#include "kernels/cuda/backend/storage.h"
+#include "kernels/dequant.h"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+// Rows are converted and copied this many bytes at a time.
+constexpr size_t kChunkBytes = size_t(8) << 20;
+
+// Row i of a tensor as the device keeps it.
+void Convert(const HostTensor& tensor, int64_t i, bool f32, float* scratch, void* to) {
+  const auto* row = static_cast<const std::byte*>(tensor.data) + size_t(i) * RowBytes(tensor.type, tensor.cols);
+  if (f32) {
+    DequantizeRow(tensor.type, row, tensor.cols, static_cast<float*>(to));
+    return;
+  }
+  DequantizeRow(tensor.type, row, tensor.cols, scratch);
+  std::transform(scratch, scratch + tensor.cols, static_cast<uint16_t*>(to), F32ToBF16);
+}
+
+absl::StatusOr<std::unique_ptr<Weight>> Upload(const HostTensor& tensor, bool f32) {
+  if (absl::Status status = CheckTensor(tensor); !status.ok()) return status;
+  const size_t row_bytes = size_t(PaddedRow(tensor.cols)) * (f32 ? sizeof(float) : sizeof(uint16_t));
+  absl::StatusOr<DeviceMemory> memory = NewDeviceMemory(size_t(tensor.rows) * row_bytes, "weights");
+  if (!memory.ok()) return memory.status();
+  const int64_t at_once = std::clamp<int64_t>(int64_t(kChunkBytes / row_bytes), 1, tensor.rows);
+  std::vector<std::byte> chunk(size_t(at_once) * row_bytes);  // padding stays zero
+  std::vector<float> scratch(f32 ? 0 : size_t(tensor.cols));
+  for (int64_t first = 0; first < tensor.rows; first += at_once) {
+    const int64_t rows = std::min(at_once, tensor.rows - first);
+    for (int64_t i = 0; i < rows; ++i) {
+      Convert(tensor, first + i, f32, scratch.data(), chunk.data() + size_t(i) * row_bytes);
+    }
+    const cudaError_t error = cudaMemcpy(static_cast<std::byte*>(memory->get()) + size_t(first) * row_bytes,
+                                         chunk.data(), size_t(rows) * row_bytes, cudaMemcpyHostToDevice);
+    if (absl::Status status = ToStatus(error, "weights to the GPU"); !status.ok()) return status;
+  }
+  return std::make_unique<CudaWeight>(tensor.rows, tensor.cols, f32, *std::move(memory));
+}
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(std::unique_ptr<Device> device, bool graphs) : device_(std::move(device)), graphs_(graphs) {}
+
+  std::string_view numerics_id() const override { return "cuda-bf16.1"; }
+  std::string_view packing_id() const override { return "cuda-bf16.1"; }
+  KvDType kv_dtype() const override { return KvDType::kBF16; }
+  size_t PackedBytes(const HostTensor&) const override { return 0; }
+  std::optional<int64_t> FreeMemory() const override {
+    size_t free = 0, total = 0;
+    if (!device_->MakeCurrent().ok() || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
+    return int64_t(free);
+  }
+
+  // Norms, biases and the RoPE table stay f32; what a file keeps in less does not need more.
+  absl::StatusOr<std::unique_ptr<Weight>> PackTable(const HostTensor& tensor) const override {
+    if (absl::Status status = device_->MakeCurrent(); !status.ok()) return status;
+    return Upload(tensor, tensor.rows == 1 || tensor.type == DType::kF32);
+  }
+  absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor, PackedMemory) const override {
+    if (absl::Status status = device_->MakeCurrent(); !status.ok()) return status;
+    return Upload(tensor, /*f32=*/false);
+  }
+  absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks,
+                                                    std::byte* memory) const override {
+    if (memory != nullptr) return absl::InvalidArgumentError("a GPU's KV pool cannot lie in memory of the host");
+    if (layout.dtype != kv_dtype()) {
+      return absl::InvalidArgumentError(absl::StrCat("KV in ", std::string(Name(layout.dtype)), ": a GPU has bf16"));
+    }
+    if (absl::Status status = device_->MakeCurrent(); !status.ok()) return status;
+    return CudaKvPool::Create(layout, num_blocks, *device_);
+  }
+  absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const override {
+    return CudaContext::Create(limits, *device_, graphs_);
+  }
+
+ private:
+  std::unique_ptr<Device> device_;
+  bool graphs_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> NewCudaBackend(const CudaOptions& options) {
+  absl::StatusOr<std::unique_ptr<Device>> device = Device::Open(options.device);
+  if (!device.ok()) return device.status();
+  return std::make_unique<CudaBackend>(*std::move(device), options.graphs);
+}
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,25 @@
+// The CUDA backend: kernels/backend.h on one GPU of compute capability 8.0 or more, one stream for all its work.
+//
+// Numerics id "cuda-bf16.1": weights and what flows between phases in bf16, sums and the residual stream in f32, K and
+// V in bf16. Quantised files are dequantised at load. A row's bits depend on that row and its keys alone; ranks that
+// share a model get the bits of one.
+//
+// Limits: one process uses one device; a context and its pools and weights are used by one thread at a time.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+
+namespace sluice::kernels::cuda {
+
+struct CudaOptions {
+  int device = 0;
+  bool graphs = true;  // record steps of decode rows and replay them
+};
+
+// FAILED_PRECONDITION with one clear line where there is no usable device.
+absl::StatusOr<std::unique_ptr<Backend>> NewCudaBackend(const CudaOptions& options);
+
+}  // namespace sluice::kernels::cuda

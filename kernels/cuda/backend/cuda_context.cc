@@ -1,0 +1,325 @@
+#include "kernels/cuda/backend/cuda_context.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/backend/errors.h"
+#include "kernels/cuda/rows/block_maxima.h"
+#include "kernels/cuda/rows/embed.h"
+#include "kernels/cuda/rows/rms_norm.h"
+#include "kernels/cuda/rows/rope_kv.h"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+const CudaWeight& Of(const Weight* weight) {
+  return static_cast<const CudaWeight&>(*weight);
+}
+const CudaActivation& Of(const Activation* activation) {
+  return static_cast<const CudaActivation&>(*activation);
+}
+
+const float* BiasOf(const Weight* bias) {
+  return bias == nullptr ? nullptr : Of(bias).f32();
+}
+
+// `out` is of an activation in bf16, from `column` on.
+GemmPart Part(const Weight* w, const Weight* bias, const Activation* out, int64_t column = 0) {
+  return {Of(w).bf16(), BiasOf(bias), Of(out).bf16() + column, Of(out).stride(), int(w->rows())};
+}
+
+absl::Status CheckLimits(const ContextLimits& l) {
+  for (const auto& [name, value] : {std::pair("max_rows", l.max_rows),
+                                    {"max_seqs", l.max_seqs},
+                                    {"max_logits", l.max_logits},
+                                    {"max_ffn", l.max_ffn},
+                                    {"max_hidden", l.max_hidden},
+                                    {"max_vocab", l.max_vocab},
+                                    {"max_context", l.max_context},
+                                    {"max_blocks", l.max_blocks},
+                                    {"num_heads", l.num_heads},
+                                    {"num_kv_heads", l.num_kv_heads},
+                                    {"head_dim", l.head_dim}}) {
+    if (value <= 0) return absl::InvalidArgumentError(absl::StrCat("context: ", name, " must be positive"));
+  }
+  if (l.num_heads % l.num_kv_heads != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("context: ", l.num_heads, " heads to ", l.num_kv_heads, " KV heads"));
+  }
+  if (l.collective != nullptr) return absl::UnimplementedError("ranks of a CUDA instance need NCCL");
+  return absl::OkStatus();
+}
+
+// So much lets every shape of a product be shared among blocks that fill a large GPU (gemm.cu).
+size_t GemmSpace(const ContextLimits& l) {
+  constexpr size_t kSlices = 8, kMost = kSlices * 132 * 128 * 128 * sizeof(float);
+  const size_t widest = size_t(std::max(3 * l.max_hidden, 2 * l.max_ffn));
+  return std::min(kMost, kSlices * size_t(l.max_rows) * widest * sizeof(float));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(const ContextLimits& limits, const Device& device,
+                                                                 bool graphs) {
+  if (absl::Status status = CheckLimits(limits); !status.ok()) return status;
+  std::unique_ptr<CudaContext> context(new CudaContext(limits, device, graphs));
+  if (absl::Status status = context->Allocate(); !status.ok()) return status;
+  return context;
+}
+
+absl::Status CudaContext::Allocate() {
+  if (absl::Status status = device_.MakeCurrent(); !status.ok()) return status;
+  shape_ = {.group = limits_.num_heads / limits_.num_kv_heads, .head_dim = limits_.head_dim};
+  absl::StatusOr<StepBuffers> step = StepBuffers::Create(limits_, shape_);
+  if (!step.ok()) return step.status();
+  step_ = *std::move(step);
+  gemm_bytes_ = GemmSpace(limits_);
+  const size_t logits = size_t(limits_.max_logits) *
+                        (size_t(limits_.max_vocab) + size_t(NumLogitBlocks(limits_.max_vocab))) * sizeof(float);
+  for (const auto& [memory, bytes, what] :
+       {std::tuple(&normed_, size_t(limits_.max_rows) * size_t(PaddedRow(limits_.max_hidden)) * sizeof(__nv_bfloat16),
+                   "normed rows"),
+        {&logits_, logits, "logits"},
+        {&gemm_space_, gemm_bytes_, "scratch of products"},
+        {&attention_space_, AttentionWorkspace(step_.capacity().partials, limits_.num_heads, limits_.head_dim),
+         "scratch of attention"}}) {
+    absl::StatusOr<DeviceMemory> made = NewDeviceMemory(bytes, what);
+    if (!made.ok()) return made.status();
+    *memory = *std::move(made);
+  }
+  absl::StatusOr<PinnedMemory> host = NewPinnedMemory(logits, "logits");
+  if (!host.ok()) return host.status();
+  host_logits_ = *std::move(host);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Activation>> CudaContext::NewActivation(int cols, ActivationUse use) {
+  if (cols <= 0) return absl::InvalidArgumentError(absl::StrCat("an activation of ", cols, " columns"));
+  if (absl::Status status = device_.MakeCurrent(); !status.ok()) return status;
+  const size_t element = use == ActivationUse::kResidual ? sizeof(float) : sizeof(__nv_bfloat16);
+  absl::StatusOr<DeviceMemory> memory =
+      NewDeviceMemory(size_t(limits_.max_rows) * size_t(PaddedRow(cols)) * element, "an activation");
+  if (!memory.ok()) return memory.status();
+  return std::make_unique<CudaActivation>(cols, *std::move(memory));
+}
+
+void CudaContext::Note(cudaError_t error, const char* phase) {
+  if (error != cudaSuccess && status_.ok()) status_ = ToStatus(error, phase);
+}
+
+void CudaContext::BeginStep(const StepBatch& batch, const KvLayout& layout) {
+  if (absl::Status status = device_.MakeCurrent(); !status.ok() && status_.ok()) status_ = status;
+  CHECK_EQ(layout.head_dim, limits_.head_dim);
+  CHECK_LE(limits_.first_kv_head + limits_.num_kv_heads, layout.num_kv_heads);
+  layout_ = layout;
+  batch_logits_ = int(batch.logit_rows.size());
+  CHECK_LE(batch_logits_, limits_.max_logits);
+  const int padded = PaddedRows(batch.rows());
+  alike_ = use_graphs_ && batch.rows() == batch.seqs() && batch.rows() == batch_logits_ && batch.rows() > 0 &&
+           padded <= std::min({limits_.max_rows, limits_.max_seqs, limits_.max_logits});
+  rows_ = alike_ ? padded : batch.rows();
+  num_logits_ = alike_ ? padded : batch_logits_;
+  step_.Fill(batch, layout.block_size, rows_);
+  Note(step_.Copy(device_.stream()), "metadata of the step");
+}
+
+void CudaContext::Embed(const EmbedParams& p) {
+  const CudaWeight& table = Of(p.table);
+  Note(cuda::Embed({.tokens = step_.tokens(),
+                    .f32_table = table.is_f32() ? table.f32() : nullptr,
+                    .bf16_table = table.is_f32() ? nullptr : table.bf16(),
+                    .table_stride = table.stride(),
+                    .x = Of(p.x).f32(),
+                    .x_stride = Of(p.x).stride(),
+                    .rows = rows_,
+                    .width = p.x->cols(),
+                    .scale = p.scale},
+                   device_.stream()),
+       "embedding");
+}
+
+void CudaContext::Norm(const Activation* x, const Weight* weight, float eps, const int32_t* chosen, int rows,
+                       const char* phase) {
+  Note(RmsNorm({.x = Of(x).f32(),
+                .x_stride = Of(x).stride(),
+                .weight = Of(weight).f32(),
+                .chosen = chosen,
+                .out = static_cast<__nv_bfloat16*>(normed_.get()),
+                .out_stride = Of(x).stride(),
+                .rows = rows,
+                .width = x->cols(),
+                .eps = eps},
+               device_.stream()),
+       phase);
+}
+
+void CudaContext::Multiply(GemmArgs args, const char* phase) {
+  args.workspace = gemm_space_.get();
+  args.workspace_bytes = gemm_bytes_;
+  Note(Gemm(args, device_.stream()), phase);
+}
+
+void CudaContext::NormQkv(const NormQkvParams& p) {
+  Norm(p.x, p.norm, p.eps, nullptr, rows_, "norm before attention");
+  Multiply({.a = static_cast<const __nv_bfloat16*>(normed_.get()),
+            .a_stride = Of(p.x).stride(),
+            .m = rows_,
+            .k = int(Of(p.x).stride()),
+            .parts = {Part(p.wq, p.bq, p.q), Part(p.wk, p.bk, p.k), Part(p.wv, p.bv, p.v)},
+            .num_parts = 3,
+            .output = GemmOutput::kBf16},
+           "q, k and v");
+}
+
+void CudaContext::RopeKv(const RopeKvParams& p) {
+  CHECK_EQ(Of(p.k).stride(), Of(p.v).stride());
+  Note(cuda::RopeKv({.q = Of(p.q).bf16(),
+                     .k = Of(p.k).bf16(),
+                     .v = Of(p.v).bf16(),
+                     .q_stride = Of(p.q).stride(),
+                     .kv_stride = Of(p.k).stride(),
+                     .rope = Of(p.rope).f32(),
+                     .rope_stride = Of(p.rope).stride(),
+                     .positions = step_.positions(),
+                     .blocks = step_.blocks(),
+                     .kv = static_cast<__nv_bfloat16*>(p.kv->layer_data(p.layer)),
+                     .rows = rows_,
+                     .heads = limits_.num_heads,
+                     .kv_heads = limits_.num_kv_heads,
+                     .head_dim = limits_.head_dim,
+                     .pool_kv_heads = layout_.num_kv_heads,
+                     .first_kv_head = limits_.first_kv_head,
+                     .block_size = layout_.block_size,
+                     .rotary_dim = p.rotary_dim,
+                     .interleaved = p.style == RopeStyle::kInterleaved},
+                    device_.stream()),
+       "RoPE and the KV write");
+}
+
+void CudaContext::Attention(const AttentionParams& p) {
+  CHECK_EQ(p.num_heads, limits_.num_heads);
+  const CudaKvPool& pool = static_cast<const CudaKvPool&>(*p.kv);
+  Note(cuda::Attention({.q = Of(p.q).bf16(),
+                        .q_stride = Of(p.q).stride(),
+                        .out = Of(p.out).bf16() + int64_t(p.first_head) * limits_.head_dim,
+                        .out_stride = Of(p.out).stride(),
+                        .kv = pool.layer(p.layer),
+                        .layout = layout_,
+                        .first_kv_head = limits_.first_kv_head,
+                        .kv_heads = limits_.num_kv_heads,
+                        .block_table = step_.block_table(),
+                        .max_blocks = step_.max_blocks(),
+                        .plan = step_.plan(),
+                        .shape = shape_,
+                        .capacity = alike_ ? step_.items_of(rows_) : step_.items(),
+                        .workspace = attention_space_.get(),
+                        .scale = p.scale},
+                       device_.stream()),
+       "attention");
+}
+
+void CudaContext::Project(const ProjectParams& p) {
+  Multiply({.a = Of(p.in).bf16(),
+            .a_stride = Of(p.in).stride(),
+            .m = rows_,
+            .k = int(Of(p.in).stride()),
+            .parts = {{Of(p.w).bf16(), nullptr, Of(p.x).f32() + p.column, Of(p.x).stride(), int(p.w->rows())}},
+            .output = GemmOutput::kAdd},
+           "projection");
+}
+
+void CudaContext::GateUp(const GateUpParams& p) {
+  Norm(p.x, p.norm, p.eps, nullptr, rows_, "norm before the MLP");
+  Multiply({.a = static_cast<const __nv_bfloat16*>(normed_.get()),
+            .a_stride = Of(p.x).stride(),
+            .m = rows_,
+            .k = int(Of(p.x).stride()),
+            .parts = {Part(p.gate, nullptr, p.h, p.column), Part(p.up, nullptr, p.h, p.column)},
+            .num_parts = 2,
+            .output = p.activation == MlpActivation::kSilu ? GemmOutput::kGatedSilu : GemmOutput::kGatedGelu},
+           "gate and up");
+}
+
+void CudaContext::Head(const HeadParams& p) {
+  if (p.head == nullptr || num_logits_ == 0) return;
+  const int64_t vocab = p.vocab > 0 ? p.vocab : p.head->rows(), count = p.head->rows();
+  CHECK_LE(vocab, limits_.max_vocab);
+  Norm(p.x, p.norm, p.eps, step_.logit_rows(), num_logits_, "last norm");
+  float* const logits = static_cast<float*>(logits_.get()) + p.first;
+  float* const maxima = static_cast<float*>(logits_.get()) + int64_t(limits_.max_logits) * limits_.max_vocab;
+  Multiply({.a = static_cast<const __nv_bfloat16*>(normed_.get()),
+            .a_stride = Of(p.x).stride(),
+            .m = num_logits_,
+            .k = int(Of(p.x).stride()),
+            .parts = {{Of(p.head).bf16(), nullptr, logits, vocab, int(count)}},
+            .output = GemmOutput::kF32},
+           "head");
+  const int blocks = NumLogitBlocks(vocab), first_block = int(p.first / kLogitBlock);
+  Note(BlockMaxima({.x = logits,
+                    .x_stride = vocab,
+                    .maxima = maxima + first_block,
+                    .maxima_stride = blocks,
+                    .rows = num_logits_,
+                    .width = int(count)},
+                   device_.stream()),
+       "maxima of logits");
+  float* const host = static_cast<float*>(host_logits_.get());
+  Note(cudaMemcpyAsync(host, logits_.get(), size_t(num_logits_ * vocab) * sizeof(float), cudaMemcpyDeviceToHost,
+                       device_.stream()),
+       "logits to the host");
+  Note(cudaMemcpyAsync(host + int64_t(limits_.max_logits) * limits_.max_vocab, maxima,
+                       size_t(num_logits_) * size_t(blocks) * sizeof(float), cudaMemcpyDeviceToHost, device_.stream()),
+       "maxima to the host");
+  wanted_ = {p.logits, p.maxima, p.first, count, vocab};
+}
+
+void CudaContext::Gather(const GatherParams&) {}
+void CudaContext::GatherLogits(const GatherLogitsParams&) {}
+
+void CudaContext::AwaitIssued() {
+  Note(cudaStreamSynchronize(device_.stream()), "the step");
+}
+
+bool CudaContext::Replay(float* logits, float* maxima) {
+  if (!alike_ || !graphs_.Has(rows_)) return false;
+  wanted_.logits = logits;
+  wanted_.maxima = maxima;
+  Launch();
+  return true;
+}
+
+bool CudaContext::BeginCapture() {
+  if (!alike_ || !status_.ok()) return false;
+  Note(graphs_.Begin(device_.stream()), "recording a step");
+  return status_.ok();
+}
+
+void CudaContext::EndCapture() {
+  Note(graphs_.End(device_.stream(), rows_), "recording a step");
+  if (status_.ok()) Launch();
+}
+
+void CudaContext::Launch() {
+  Note(graphs_.Launch(device_.stream(), rows_), "a recorded step");
+}
+
+absl::Status CudaContext::Finish() {
+  Note(cudaStreamSynchronize(device_.stream()), "the step");
+  if (!status_.ok() || batch_logits_ == 0) return status_;
+  const float* const host = static_cast<const float*>(host_logits_.get());
+  const float* const maxima = host + int64_t(limits_.max_logits) * limits_.max_vocab;
+  const auto& [to, to_maxima, first, count, vocab] = wanted_;
+  const int blocks = NumLogitBlocks(vocab), first_block = int(first / kLogitBlock);
+  for (int64_t row = 0; row < batch_logits_; ++row) {
+    std::copy_n(host + row * vocab + first, count, to + row * vocab + first);
+    if (to_maxima == nullptr) continue;
+    std::copy_n(maxima + row * blocks + first_block, NumLogitBlocks(count), to_maxima + row * blocks + first_block);
+  }
+  return status_;
+}
+
+}  // namespace sluice::kernels::cuda

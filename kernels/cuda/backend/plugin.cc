@@ -1,0 +1,18 @@
+// What backend_cuda.so shows (kernels/plugin/cuda_plugin.h).
+#include "kernels/cuda/backend/cuda_backend.h"
+#include "kernels/plugin/cuda_plugin.h"
+
+namespace {
+
+using sluice::kernels::CudaPlugin;
+
+constexpr CudaPlugin kPlugin = {
+    .build = sluice::kernels::kCudaPluginBuild, .new_backend = [](const sluice::kernels::CudaPluginOptions& options) {
+      return sluice::kernels::cuda::NewCudaBackend({.device = options.device, .graphs = options.graphs});
+    }};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const CudaPlugin* sluice_cuda_plugin() {
+  return &kPlugin;
+}

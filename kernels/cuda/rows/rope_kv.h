@@ -1,0 +1,30 @@
+// Rotates q and k by each row's position, and stores k and v in the row's slot of the paged pool (kv_layout.h, bf16).
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace sluice::kernels::cuda {
+
+struct RopeKvArgs {
+  __nv_bfloat16* q = nullptr;        // in/out [rows][q_stride]: [heads][head_dim]
+  const __nv_bfloat16* k = nullptr;  // [rows][kv_stride]: [kv_heads][head_dim], not rotated yet
+  const __nv_bfloat16* v = nullptr;  // [rows][kv_stride]
+  int64_t q_stride = 0, kv_stride = 0;
+  const float* rope = nullptr;  // [positions][rope_stride]: cos of all pairs, then sin of all pairs
+  int64_t rope_stride = 0;
+  const int32_t* positions = nullptr;  // [rows]
+  const int32_t* blocks = nullptr;     // [rows] of the row's own slot; negative: nothing is stored
+  __nv_bfloat16* kv = nullptr;         // of the layer, [block][K|V][pool_kv_heads][block_size][head_dim]
+  int rows = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int pool_kv_heads = 0, first_kv_head = 0;
+  int block_size = 0;
+  int rotary_dim = 0;        // leading dims of a head that rotate; even
+  bool interleaved = false;  // pairs (0, 1), (2, 3), ...; else (0, rotary_dim / 2), ...
+};
+
+cudaError_t RopeKv(const RopeKvArgs& args, cudaStream_t stream);
+
+}  // namespace sluice::kernels::cuda

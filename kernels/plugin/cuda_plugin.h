@@ -1,0 +1,42 @@
+// What the CUDA backend's plugin (kernels/cuda/backend/plugin.cc) shows to the programs that load it, and loading it.
+// Programs have no CUDA in them: they start without a driver, and a machine without a GPU needs none.
+//
+// Plugin and program are of one build: they exchange C++ objects. A plugin of another build is refused.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+
+namespace sluice::kernels {
+
+struct CudaPluginOptions {
+  int device = 0;
+  bool graphs = true;  // record steps of decode rows and replay them
+};
+
+struct CudaPlugin {
+  const char* build;  // kCudaPluginBuild of what was built
+  absl::StatusOr<std::unique_ptr<Backend>> (*new_backend)(const CudaPluginOptions& options);
+};
+
+// The one symbol of a plugin: a function that returns its CudaPlugin, which lives as long as the process.
+inline constexpr char kCudaPluginSymbol[] = "sluice_cuda_plugin";
+using CudaPluginFunction = const CudaPlugin* (*)();
+
+// Of the interface; raised with every change of what crosses it. Compilers of one version agree about the rest.
+inline constexpr char kCudaPluginBuild[] = "1, " __VERSION__;
+
+// backend_cuda.so beside the running program.
+std::string DefaultCudaPluginPath();
+
+// Whether this machine shows an NVIDIA driver at all, without loading anything.
+bool HasCudaDriver();
+
+// Stays loaded for good. NOT_FOUND where there is no such file, FAILED_PRECONDITION with the loader's words where it
+// cannot be loaded or is of another build.
+absl::StatusOr<const CudaPlugin*> LoadCudaPlugin(const std::string& path);
+
+}  // namespace sluice::kernels
