@@ -53,6 +53,7 @@ function(host_cuda_translate name)
       COMMAND ${SLUICE_PYTHON3} -B ${HOST_CUDA_DIR}/translate/translate.py ${ptx} ${out} --opcodes ${out}.opcodes
       DEPENDS ${ptx} ${HOST_CUDA_TRANSLATOR} COMMENT "Translating ${stem}.ptx" VERBATIM)
     list(APPEND sources ${out})
+    set_property(GLOBAL APPEND PROPERTY HOST_CUDA_OPCODES ${out}.opcodes)
   endforeach()
   add_library(${name} OBJECT ${sources})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})

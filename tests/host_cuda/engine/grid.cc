@@ -78,6 +78,7 @@ void StartBlock(Machine& machine, uint64_t number) {
     warp.open = 0;
   }
   machine.released.clear();
+  machine.deferred.clear();
   for (uint32_t i = 0; i < machine.threads; ++i) {
     Thread& thread = *machine.pool[i];
     thread.exited = thread.fenced = false;
@@ -120,6 +121,15 @@ std::vector<uint64_t> BlockOrder(Machine& machine) {
 }
 
 }  // namespace
+
+void ExitThread() {
+  Machine& machine = *this_machine;
+  Thread& self = *machine.running;
+  Thread* const next = Exit(machine);
+  self.fiber.abandoned = true;
+  machine.running = next;
+  LeaveFiber(self.fiber, next == nullptr ? machine.main : next->fiber);
+}
 
 std::string CheckLaunch(const Kernel& kernel, const Launch& launch) {
   const Dim3 &grid = launch.grid, &block = launch.block;

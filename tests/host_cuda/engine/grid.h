@@ -42,10 +42,12 @@ struct Variable {
   std::string name;  // mangled
   void* address = nullptr;
   size_t bytes = 0;
+  bool constant = false;  // __constant__
 };
 
 void RegisterVariable(Variable variable);
 const Variable* FindVariable(const std::string& name);
+bool IsConstant(const void* address);  // in a __constant__ variable
 
 struct Launch {
   Dim3 grid, block;
@@ -59,5 +61,10 @@ std::string CheckLaunch(const Kernel& kernel, const Launch& launch);
 // launch failure or ends the process, as HOST_CUDA_ON_ERROR says ("abort", the default, or "report"). Several OS
 // threads may run grids at once, each with its own shared memory.
 std::string RunGrid(const Kernel& kernel, const Launch& launch, const unsigned char* params);
+
+// Whether what RunGrid returned is a failed assert() of the kernel: cudaErrorAssert.
+inline bool IsAssertion(const std::string& error) {
+  return error.find(": assertion `") != std::string::npos;
+}
 
 }  // namespace host_cuda

@@ -103,6 +103,7 @@ struct Machine {
   std::vector<Warp> warps;
   Barrier barriers[kNamedBarriers];
   uint32_t open_barriers = 0;  // bits: somebody has arrived
+  std::vector<DeferredArrival> deferred;
   std::vector<Thread*> released;
 
   Machine() = default;
@@ -134,6 +135,9 @@ extern constinit thread_local Machine* this_machine;
 inline Thread& Self() {
   return *this_machine->running;
 }
+
+// The running thread ends, wherever it is; its frames are abandoned.
+[[noreturn]] void ExitThread();
 
 // An exit's consequences for those who wait in the warp and in the block.
 void LeaveWarp(Thread& thread);

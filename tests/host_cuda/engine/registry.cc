@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -47,6 +48,14 @@ const Variable* FindVariable(const std::string& name) {
   std::lock_guard<std::mutex> lock(RegistryMutex());
   const auto found = Variables().find(name);
   return found == Variables().end() ? nullptr : &found->second;
+}
+
+bool IsConstant(const void* address) {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  return std::any_of(Variables().begin(), Variables().end(), [=](const auto& named) {
+    const Variable& variable = named.second;
+    return variable.constant && at - reinterpret_cast<uintptr_t>(variable.address) < variable.bytes;
+  });
 }
 
 }  // namespace host_cuda

@@ -72,13 +72,22 @@ inline T OnHalves(Operation operation, Operands... operands) {
   return T{low | high << 16};
 }
 
+// .ftz: subnormal halves are zeros.
+template <class T>
+inline T FlushHalf(T a, Float mode) {
+  if (mode.flush && (a.bits & 0x7fff) < T::Format::kSmallestNormal) a.bits &= 0x8000;
+  return a;
+}
+template <class T>
+inline float Input(T a, Float mode) {
+  return ToFloat(FlushHalf(a, mode));
+}
+
 template <class T>
 inline T FromDouble(double value, Float mode) {
   if (mode.saturate) value = value > 0 ? std::min(value, 1.0) : 0.0;
   if (mode.relu && !std::isnan(value)) value = value > 0 ? value : 0.0;  // -0 gives 0
-  T result{static_cast<uint16_t>(T::Format::Encode(value, mode.rounding))};
-  if (mode.flush && (result.bits & 0x7fff) < T::Format::kSmallestNormal) result.bits &= 0x8000;
-  return result;
+  return FlushHalf(T{static_cast<uint16_t>(T::Format::Encode(value, mode.rounding))}, mode);
 }
 
 template <class T>
@@ -87,7 +96,7 @@ inline T Fma(T a, T b, T c, Float mode = {}) {
     using Half = typename T::Half;
     return OnHalves<T>([&](Half x, Half y, Half z) { return Fma(x, y, z, mode); }, a, b, c);
   } else if constexpr (kIsHalf<T>) {
-    return FromDouble<T>(MultiplyAddToOdd(ToFloat(a), ToFloat(b), ToFloat(c)), mode);
+    return FromDouble<T>(MultiplyAddToOdd(Input(a, mode), Input(b, mode), Input(c, mode)), mode);
   } else {
     return Rounded<T>(
         mode, [](T x, T y, T z) { return std::fma(x, y, z); }, a, b, c);
@@ -101,7 +110,7 @@ inline T Fma(T a, T b, T c, Float mode = {}) {
       using Half = typename T::Half;                                              \
       return OnHalves<T>([&](Half x, Half y) { return Name(x, y, mode); }, a, b); \
     } else if constexpr (kIsHalf<T>) {                                            \
-      return FromDouble<T>(double{ToFloat(a)} op double{ToFloat(b)}, mode);       \
+      return FromDouble<T>(double{Input(a, mode)} op double{Input(b, mode)}, mode);       \
     } else if constexpr (std::is_floating_point_v<T>) {                           \
       return Rounded<T>(                                                          \
           mode, [](T x, T y) { return x op y; }, a, b);                           \
@@ -164,9 +173,10 @@ inline T Rem(T a, T b) {
 template <class T>
 inline T Neg(T a, Float mode = {}) {
   if constexpr (kIsPair<T>) {
-    return T{a.bits ^ 0x80008000u};
+    using Half = typename T::Half;
+    return OnHalves<T>([&](Half x) { return Neg(x, mode); }, a);
   } else if constexpr (kIsHalf<T>) {
-    return T{static_cast<uint16_t>(a.bits ^ 0x8000)};
+    return T{static_cast<uint16_t>(FlushHalf(a, mode).bits ^ 0x8000)};
   } else if constexpr (std::is_floating_point_v<T>) {
     return -(mode.flush ? Flush(a) : a);
   } else {
@@ -176,9 +186,10 @@ inline T Neg(T a, Float mode = {}) {
 template <class T>
 inline T Abs(T a, Float mode = {}) {
   if constexpr (kIsPair<T>) {
-    return T{a.bits & 0x7fff7fffu};
+    using Half = typename T::Half;
+    return OnHalves<T>([&](Half x) { return Abs(x, mode); }, a);
   } else if constexpr (kIsHalf<T>) {
-    return T{static_cast<uint16_t>(a.bits & 0x7fff)};
+    return T{static_cast<uint16_t>(FlushHalf(a, mode).bits & 0x7fff)};
   } else if constexpr (std::is_floating_point_v<T>) {
     return std::fabs(mode.flush ? Flush(a) : a);
   } else {
@@ -193,6 +204,7 @@ inline T Extreme(T a, T b, Float mode = {}) {
     using Half = typename T::Half;
     return OnHalves<T>([&](Half x, Half y) { return Extreme<kMax>(x, y, mode); }, a, b);
   } else if constexpr (kIsHalf<T>) {
+    a = FlushHalf(a, mode), b = FlushHalf(b, mode);
     const float x = ToFloat(a), y = ToFloat(b);
     if (std::isnan(x) || std::isnan(y)) {
       if (mode.nan || (std::isnan(x) && std::isnan(y))) return T{0x7fff};
@@ -244,7 +256,7 @@ inline T Approximate(T a, Function function, Float mode = {}) {
     using Half = typename T::Half;
     return OnHalves<T>([&](Half x) { return Approximate(x, function, mode); }, a);
   } else if constexpr (kIsHalf<T>) {
-    return FromDouble<T>(function(ToFloat(a)), mode);
+    return FromDouble<T>(function(Input(a, mode)), mode);
   } else {
     return Rounded<T>(mode, function, a);
   }
@@ -275,7 +287,8 @@ enum class Compare { kEq, kNe, kLt, kLe, kGt, kGe, kEqu, kNeu, kLtu, kLeu, kGtu,
 template <Compare kCompare, class T>
 inline bool CompareValues(T a, T b, bool flush = false) {
   if constexpr (kIsHalf<T>) {
-    return CompareValues<kCompare>(ToFloat(a), ToFloat(b), flush);
+    const Float mode{.flush = flush};
+    return CompareValues<kCompare>(Input(a, mode), Input(b, mode));
   } else {
     bool unordered = false;
     if constexpr (std::is_floating_point_v<T>) {

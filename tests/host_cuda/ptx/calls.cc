@@ -78,8 +78,8 @@ void AssertFail(const char* message, const char* file, u32 line, const char* fun
   Fail(Loc::current(), "assertion `%s' failed at %s:%u, in %s", message, file, line, function);
 }
 
-void Trap(const Loc& where) {
-  Fail(where, "trap");
+void Trap(const char* what, const Loc& where) {
+  Fail(where, "%s", what);
 }
 
 void NanoSleep(const Loc& where) {

@@ -50,12 +50,12 @@ inline To Convert(From from, Float mode = {}, bool to_integer = false) {
     volatile To out = static_cast<To>(in);
     return Finish(To{out}, mode);
   } else if constexpr (std::is_integral_v<From>) {
-    // 64-bit integers have more bits than double: past 2^53 the rest is folded into the last bit, which rounding alone
+    // 64-bit integers have more bits than double: past 2^53 the last twelve are folded into one, which rounding alone
     // sees.
     From big = from;
     if (sizeof(From) == 8 &&
         (big > (From{1} << 53) || (std::is_signed_v<From> && big < -(static_cast<From>(1) << 53)))) {
-      big = static_cast<From>((big & ~From{2047}) | ((big & 2047) != 0 ? 1024 : 0));
+      big = static_cast<From>((big & ~From{4095}) | ((big & 4095) != 0 ? 2048 : 0));
     }
     return FromDouble<To>(static_cast<double>(big), mode);
   } else if constexpr (!kToFloat) {
@@ -65,6 +65,7 @@ inline To Convert(From from, Float mode = {}, bool to_integer = false) {
   } else {
     double value = ToFloat(from);
     if (mode.flush && std::is_same_v<From, float>) value = Flush(static_cast<float>(value));
+    if (kIsHalf<To>) mode.flush = false;  // it is of floats alone
     if (to_integer) {
       value = std::copysign(RoundToInteger(value, mode.rounding), value);
       mode.rounding = Rounding::kNearest;
@@ -91,14 +92,14 @@ inline Pair ConvertPair(float high, float low, Float mode = {}) {
 
 template <class Format>
 inline u16 ConvertBytes(float high, float low, bool relu) {
-  auto encode = [relu](float x) { return Format::Encode(relu && x < 0 ? 0.0 : double{x}, Rounding::kNearest, true); };
+  auto encode = [relu](float x) { return Format::Encode(relu && x <= 0 ? 0.0 : double{x}, Rounding::kNearest, true); };
   return static_cast<u16>(encode(high) << 8 | encode(low));
 }
 template <class Format>
 inline f16x2 ConvertFromBytes(u16 bytes, bool relu) {
   auto decode = [relu](u32 byte) {
     const float x = Format::Decode(byte);
-    return HalfFormat::Encode(relu && x < 0 ? 0 : x);
+    return HalfFormat::Encode(relu && x <= 0 ? 0 : x);
   };
   return f16x2{decode(bytes >> 8) << 16 | decode(bytes & 255)};
 }

@@ -73,6 +73,13 @@ inline void StoreOrdered(const SharedWindow& window, u64 address, const std::arr
   }
 }
 
+// discard: what a line held is gone, as far as anybody may know.
+inline void Discard(const SharedWindow& window, u64 address, u32 bytes, const Loc& where = Loc::current()) {
+  if (bytes != 128) Fail(where, "discard of %u bytes", bytes);
+  CheckAddress<Space::kGlobal>(window, address, bytes, where);
+  for (u32 i = 0; i < bytes; ++i) reinterpret_cast<volatile u8*>(address)[i] = 0xff;
+}
+
 // Parameters of calls: plain memory of the caller.
 template <class T, int kCount>
 inline std::array<T, kCount> LoadParam(u64 address) {

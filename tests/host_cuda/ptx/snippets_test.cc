@@ -83,6 +83,40 @@ TEST(Snippets, BarrierReductions) {
   });
 }
 
+TEST(Snippets, ReductionsOfBitsAndMatchesOfDoubleWords) {
+  ForEveryOrder([] {
+    std::vector<uint32_t> in = Lanes(32), out(256);
+    in[5] = 0x80000001u;
+    in[9] = 0xffffffffu;
+    ASSERT_EQ(RunKernel("reduxes", 32, in.data(), out.data()), "");
+    uint32_t all = ~0u, any = 0, odd = 0, least = ~0u;
+    int32_t least_signed = INT32_MAX;
+    for (const uint32_t v : in) {
+      all &= v, any |= v, odd ^= v;
+      least = std::min(least, v);
+      least_signed = std::min(least_signed, static_cast<int32_t>(v));
+    }
+    constexpr uint32_t kHigh = 1u << 5 | 1u << 9;  // their sign is 1
+    for (uint32_t i = 0; i < 32; ++i) {
+      const uint32_t same = (kHigh >> i & 1) != 0 ? kHigh : ~kHigh;
+      EXPECT_EQ(std::vector<uint32_t>(out.begin() + 8 * i, out.begin() + 8 * i + 8),
+                (std::vector<uint32_t>{all, any, odd, least, static_cast<uint32_t>(least_signed), same, 99, 1u << i}));
+    }
+  });
+}
+
+TEST(Snippets, BarriersInEverySpelling) {
+  ForEveryOrder([] {
+    const std::vector<uint32_t> in = Lanes(64);
+    std::vector<uint32_t> out(64 * 8);
+    ASSERT_EQ(RunKernel("barriers", 64, in.data(), out.data()), "");
+    for (uint32_t i = 0; i < 64; ++i) {
+      EXPECT_EQ(std::vector<uint32_t>(out.begin() + 8 * i, out.begin() + 8 * i + 6),
+                (std::vector<uint32_t>{i < 32 ? 0 : 1000 * (i - 32) + in[i - 32], 1, 0, 57, 64, 2}));
+    }
+  });
+}
+
 TEST(Snippets, Atomics) {
   ForEveryOrder([] {
     constexpr uint32_t kThreads = 70;
@@ -131,85 +165,25 @@ TEST(Snippets, Matrices) {
   });
 }
 
-// The fragments of mma.sync.m16n8, by the pictures of the PTX ISA: element i of lane l is at (row, column) of A, B or
-// C.
-struct Place {
-  int row, column;
-};
-Place InA(int lane, int i, int per_word) {
-  const int word = i / per_word;
-  return {lane / 4 + (word % 2) * 8, lane % 4 * per_word + i % per_word + (word >= 2 ? 4 * per_word : 0)};
-}
-Place InB(int lane, int i, int per_word) {
-  return {lane % 4 * per_word + i % per_word + (i >= per_word ? 4 * per_word : 0), lane / 4};
-}
-Place InC(int lane, int i) {
-  return {lane / 4 + (i >= 2 ? 8 : 0), lane % 4 * 2 + i % 2};
-}
-
-struct MmaLane {
-  uint32_t a[4], b[2], unused[2], c[4];
-};
-
-// A, B and C of small integers, exact in every type; `encode` makes an element's bits.
-template <class Encode>
-void CheckMma(const char* kernel, int bits, Encode encode, bool half_c, bool integer_c) {
-  const int per_word = 32 / bits, k = 8 * per_word;
-  std::mt19937 random(11);
-  std::vector<int> a(16 * k), b(k * 8), c(16 * 8);
-  for (auto* matrix : {&a, &b, &c}) {
-    for (int& x : *matrix) x = static_cast<int>(random() % 9) - 4;
-  }
-  std::vector<MmaLane> in(32);
-  for (int lane = 0; lane < 32; ++lane) {
-    for (int i = 0; i < 4 * per_word; ++i) {
-      const Place p = InA(lane, i, per_word);
-      in[lane].a[i / per_word] |= encode(a[p.row * k + p.column]) << (i % per_word * bits % 32);
-    }
-    for (int i = 0; i < 2 * per_word; ++i) {
-      const Place p = InB(lane, i, per_word);
-      in[lane].b[i / per_word] |= encode(b[p.row * 8 + p.column]) << (i % per_word * bits % 32);
-    }
-    for (int i = 0; i < 4; ++i) {
-      const int value = c[InC(lane, i).row * 8 + InC(lane, i).column];
-      if (half_c) {
-        in[lane].c[i / 2] |= ptx::HalfFormat::Encode(value) << (16 * (i % 2));
-      } else {
-        in[lane].c[i] = integer_c ? static_cast<uint32_t>(value) : std::bit_cast<uint32_t>(static_cast<float>(value));
+TEST(Snippets, MoreMatrices) {
+  ForEveryOrder([] {
+    std::vector<uint16_t> in(256), out(32 * 24);
+    for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<uint16_t>(i * 37);
+    ASSERT_EQ(RunKernel("more_matrices", 32, in.data(), out.data()), "");
+    for (int lane = 0; lane < 32; ++lane) {
+      const int g = lane / 4, t = lane % 4;
+      const uint16_t* const own = &out[24 * lane];
+      for (int i = 0; i < 2; ++i) {
+        EXPECT_EQ(own[i], At(in, 0, g, 2 * t + i)) << "x1";
+        EXPECT_EQ(own[2 + i], At(in, 0, g, 2 * t + i)) << "x2";
+        EXPECT_EQ(own[4 + i], At(in, 1, g, 2 * t + i)) << "x2";
+      }
+      for (int c = 0; c < 8; ++c) {
+        EXPECT_EQ(own[8 + c], lane < 8 ? At(in, 0, lane, c) : 0xffff) << "stmatrix.x1";
+        EXPECT_EQ(own[16 + c], At(in, lane / 8, lane % 8, c)) << "stmatrix.x4";
       }
     }
-  }
-  std::vector<uint32_t> out(128);
-  ASSERT_EQ(RunKernel(kernel, 32, in.data(), out.data()), "");
-  for (int lane = 0; lane < 32; ++lane) {
-    for (int i = 0; i < 4; ++i) {
-      const Place p = InC(lane, i);
-      int expected = c[p.row * 8 + p.column];
-      for (int j = 0; j < k; ++j) expected += a[p.row * k + j] * b[j * 8 + p.column];
-      const uint32_t word = out[4 * lane + (half_c ? i / 2 : i)];
-      const float got = half_c      ? ptx::HalfFormat::Decode(word >> (16 * (i % 2)) & 0xffff)
-                        : integer_c ? static_cast<float>(static_cast<int32_t>(word))
-                                    : std::bit_cast<float>(word);
-      EXPECT_EQ(got, static_cast<float>(expected)) << kernel << " lane " << lane << " element " << i;
-    }
-  }
-}
-
-TEST(Snippets, MatrixMultiply) {
-  const auto float_bits = [](int x) { return std::bit_cast<uint32_t>(static_cast<float>(x)); };
-  CheckMma(
-      "mma_bf16", 16, [&](int x) { return float_bits(x) >> 16; }, false, false);
-  CheckMma(
-      "mma_f16", 16, [](int x) { return ptx::HalfFormat::Encode(x); }, true, false);
-  CheckMma("mma_tf32", 32, float_bits, false, false);
-  CheckMma(
-      "mma_s8", 8, [](int x) { return static_cast<uint32_t>(x) & 255; }, false, true);
-}
-
-TEST(Snippets, MatrixMultiplyNeedsTheWholeWarp) {
-  std::vector<MmaLane> in(32);
-  std::vector<uint32_t> out(128);
-  EXPECT_THAT(RunKernel("mma_bf16", 31, in.data(), out.data()), HasSubstr("needs all lanes"));
+  });
 }
 
 TEST(Snippets, AsyncCopies) {
@@ -237,6 +211,63 @@ TEST(Snippets, CallsAndMemory) {
     EXPECT_EQ(std::vector<uint32_t>(out.begin() + 8 * i, out.begin() + 8 * i + 8),
               (std::vector<uint32_t>{once, 2 * once + 1, ~0u, constant, 'i', 0x3e800000, jump[i % 4], constant}));
   }
+}
+
+TEST(Snippets, ThreadsEnd) {
+  ForEveryOrder([] {
+    std::vector<uint32_t> out(64);
+    EXPECT_EQ(RunKernel("ends", 64, nullptr, out.data(), 0), "");
+    EXPECT_EQ(out, std::vector<uint32_t>(64, 7));
+    std::vector<uint32_t> untouched(64);
+    for (int again = 0; again < 2; ++again) {  // stacks that were left in a function are as good as new
+      EXPECT_EQ(RunKernel("ends", 64, nullptr, untouched.data(), 1), "");
+    }
+    EXPECT_EQ(untouched, std::vector<uint32_t>(64));
+    EXPECT_THAT(RunKernel("ends", 64, nullptr, untouched.data(), 2), HasSubstr("trap"));
+    EXPECT_THAT(RunKernel("ends", 64, nullptr, untouched.data(), 3), HasSubstr("brkpt"));
+    EXPECT_THAT(RunKernel("ends", 64, nullptr, untouched.data(), 4), HasSubstr("beyond its targets"));
+  });
+}
+
+TEST(Snippets, SpecialRegisters) {
+  ForEveryOrder([] {
+    constexpr uint32_t kX = 5, kY = 4, kZ = 3, kDynamic = 48;
+    std::vector<uint32_t> out(kX * kY * kZ * 28);
+    const Params params{nullptr, out.data(), 0};
+    ASSERT_EQ(RunGrid(*FindKernel("specials"), Launch{{1, 1, 1}, {kX, kY, kZ}, kDynamic},
+                      reinterpret_cast<const unsigned char*>(&params)),
+              "");
+    for (uint32_t i = 0; i < kX * kY * kZ; ++i) {
+      const uint32_t lane = i % 32, self = 1u << lane, below = self - 1;
+      const std::vector<uint32_t> got(out.begin() + 28 * i, out.begin() + 28 * i + 26);
+      EXPECT_EQ(got, (std::vector<uint32_t>{i % kX,
+                                            i / kX % kY,
+                                            i / (kX * kY),
+                                            kX,
+                                            kY,
+                                            kZ,
+                                            0,
+                                            0,
+                                            0,
+                                            1,
+                                            1,
+                                            1,
+                                            lane,
+                                            i / 32,
+                                            2,
+                                            0,
+                                            1,
+                                            self,
+                                            below,
+                                            below | self,
+                                            ~below,
+                                            ~(below | self),
+                                            kDynamic,
+                                            kDynamic,
+                                            32,
+                                            1}));
+    }
+  });
 }
 
 std::string Overrun(uint32_t what) {

@@ -54,7 +54,7 @@ DeviceWork KernelWork(const Kernel& kernel, const dim3& grid, const dim3& block,
                          "kernel " + kernel.name + " fails on purpose (HOST_CUDA_FAIL)");
     }
     const std::string wrong = RunGrid(kernel, launch, params->data());
-    if (!wrong.empty()) DeviceFault(cudaErrorLaunchFailure, wrong);
+    if (!wrong.empty()) DeviceFault(IsAssertion(wrong) ? cudaErrorAssert : cudaErrorLaunchFailure, wrong);
   });
 }
 

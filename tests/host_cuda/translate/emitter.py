@@ -1,6 +1,7 @@
 """Writes a parsed module as C++: a static function for each function, a struct of bytes for each variable."""
 import re
 
+import forms
 from external import EXTERNAL
 from opcodes import TABLE
 from operation import Operation
@@ -155,7 +156,7 @@ class Emitter:
         parts += bodies
         parts += ["", "const bool registered = [] {"]
         parts += [self.registration(f) for f in self.module.functions if f.entry]
-        parts += [f'  RegisterVariable({{"{v.name}", v_{identifier(v.name)}, {v.bytes}}});'
+        parts += [f'  RegisterVariable({{"{v.name}", v_{identifier(v.name)}, {v.bytes}, {"true" if v.space == "const" else "false"}}});'
                   for v in self.variables.values() if not v.external]
         parts += ["  return true;", "}();", "", "}  // namespace", ""]
         return "\n".join(parts)
@@ -299,7 +300,10 @@ class Emitter:
     def instruction(self, instruction, names):
         operation = Operation(instruction, names)
         if operation.base not in TABLE:
-            raise PtxError(instruction.line, f"unknown opcode {instruction.opcode!r}")
+            why = forms.REFUSED.get(operation.base)
+            raise PtxError(instruction.line, f"{'unsupported' if why else 'unknown'} opcode {instruction.opcode!r}{f': {why}' if why else ''}")
+        if not forms.find(instruction.opcode):
+            operation.fail("no such form; known: " + "  ".join(forms.expand(form.text) for form in forms.BY_BASE[operation.base]))
         text = TABLE[operation.base](operation)
         operation.end()
         self.opcodes.add(instruction.opcode)

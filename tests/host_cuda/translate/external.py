@@ -10,4 +10,8 @@ EXTERNAL = {
                     "             reinterpret_cast<const char*>(LoadParam<u64, 1>(u64(file))[0]),\n"
                     "             LoadParam<u32, 1>(u64(line))[0],\n"
                     "             reinterpret_cast<const char*>(LoadParam<u64, 1>(u64(function))[0]));\n}",
+    "malloc": "inline void fn_malloc(u8* result, u8* bytes) {\n"
+              "  StoreParam<u64, 1>(u64(result), {HeapAllocate(LoadParam<u64, 1>(u64(bytes))[0])});\n}",
+    "free": "inline void fn_free(u8* address, const Loc& where = Loc::current()) {\n"
+            "  HeapFree(LoadParam<u64, 1>(u64(address))[0], where);\n}",
 }

@@ -1,57 +1,78 @@
 #!/usr/bin/env python3
-"""opcode_cases.py as a file of PTX and a test: make_opcode_test.py OUT.ptx OUT.cc"""
+"""A group of cases as a file of PTX and a test: make_opcode_test.py GROUP OUT.ptx OUT.cc"""
 import pathlib
 import re
 import sys
 
-from opcode_cases import CASES
+from opcode_cases import GROUPS
 
 # type of the test: register, type of ld and st
-REGISTERS = {"m32": ("f32", "f32"), "pred": ("pred", "u8"), "h": ("b16", "b16"), "w": ("b16", "b16"), "hh": ("b32", "b32"), "ww": ("b32", "b32"),
-             "u8": ("b16", "u8"), "s8": ("b16", "s8")}
+REGISTERS = {"z32": ("f32", "f32"), "z64": ("f64", "f64"), "pred": ("pred", "u8"), "h": ("b16", "b16"), "w": ("b16", "b16"),
+             "hh": ("b32", "b32"), "ww": ("b32", "b32"), "u8": ("b16", "u8"), "s8": ("b16", "s8")}
+HEAD = """.version 9.0
+.target sm_90
+.address_size 64
+.func (.param .align 16 .b8 result[16]) echo(.param .align 16 .b8 given[16])
+{
+.reg .b64 x, y;
+ld.param.v2.b64 {x, y}, [given];
+st.param.v2.b64 [result], {x, y};
+ret;
+}
+.global .align 128 .b8 scratch[16384];
+.const .align 16 .b16 fixed[8] = {0x1101, 0x1202, 0x1303, 0x1404, 0x1505, 0x1606, 0x1707, 0x1808};
+"""
+# What a case may name, and what makes it, for 128 threads.
+PLACES = {
+    "cell": [".reg .u64 cell;", "mov.u64 cell, scratch;", "mov.u32 i, %tid.x;", "mad.wide.u32 cell, i, 128, cell;"],
+    "box": [".reg .u32 box;", ".shared .align 16 .b8 boxes[2048];", "mov.u32 box, boxes;", "mov.u32 i, %tid.x;",
+            "mad.lo.u32 box, i, 16, box;"],
+}
 
 
 def types(name):
     return REGISTERS.get(name, (name, name))
 
 
-def entry(number, ptx, inputs, result):
-    lines = [f".visible .entry case_{number}(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 pd, .param .u32 n)", "{",
-             ".reg .u64 base, index;", ".reg .u32 i, block, size, count, flag;", ".reg .pred done;", f".reg .{types(result)[0]} d;"]
-    lines += [f".reg .{types(kind)[0]} {name};" for name, kind in zip("abc", inputs)]
-    lines += ["mov.u32 i, %tid.x;", "mov.u32 block, %ctaid.x;", "mov.u32 size, %ntid.x;", "mad.lo.u32 i, block, size, i;",
-              "ld.param.u32 count, [n];", "setp.ge.u32 done, i, count;", "@done bra END;"]
-    for name, kind in zip("abc", inputs):
-        size = {"pred": 1, "h": 2, "w": 2, "hh": 4, "ww": 4}.get(kind) or int(kind[1:]) // 8
-        lines += [f"ld.param.u64 base, [p{name}];", f"mad.wide.u32 base, i, {size}, base;"]
+def entry(name, ptx, inputs, result):
+    """Thread i of all has its inputs and its result in record i: a, b, c and d, 8 bytes each."""
+    lines = [f".visible .entry {name}(.param .u64 records)", "{", ".reg .u64 record;", ".reg .u32 i, block, flag;",
+             f".reg .{types(result)[0]} d;"]
+    lines += [f".reg .{types(kind)[0]} {operand};" for operand, kind in zip("abc", inputs)]
+    lines += ["mov.u32 i, %tid.x;", "mov.u32 block, %ctaid.x;", "mad.lo.u32 i, block, 128, i;", "ld.param.u64 record, [records];",
+              "mad.wide.u32 record, i, 32, record;"]
+    for k, (operand, kind) in enumerate(zip("abc", inputs)):
         if kind == "pred":
-            lines += ["ld.global.u8 flag, [base];", f"setp.ne.u32 {name}, flag, 0;"]
+            lines += [f"ld.global.u8 flag, [record+{8 * k}];", f"setp.ne.u32 {operand}, flag, 0;"]
         else:
-            lines.append(f"ld.global.{types(kind)[1]} {name}, [base];")
-    size = {"pred": 4, "h": 2, "w": 2, "hh": 4, "ww": 4}.get(result) or int(result[1:]) // 8
-    lines += [ptx, "ld.param.u64 base, [pd];", f"mad.wide.u32 base, i, {size}, base;"]
-    lines += ["selp.u32 flag, 1, 0, d;", "st.global.u32 [base], flag;"] if result == "pred" else \
-        [f"st.global.{types(result)[1]} [base], d;"]
-    return "\n".join(lines + ["END:", "ret;", "}", ""])
+            lines.append(f"ld.global.{types(kind)[1]} {operand}, [record+{8 * k}];")
+    for place, made in PLACES.items():
+        if re.search(rf"\b{place}\b", ptx):
+            lines += made
+    lines.append(ptx)
+    lines += ["selp.u32 flag, 1, 0, d;", "st.global.u32 [record+24], flag;"] if result == "pred" else \
+        [f"st.global.{types(result)[1]} [record+24], d;"]
+    return "\n".join(lines + ["ret;", "}", ""])
 
 
-def test(number, ptx, inputs, result, meaning):
-    kinds = ", ".join(["T_" + result] + ["T_" + kind for kind in inputs])
-    params = ", ".join(f"[[maybe_unused]] T_{kind}::type {name}" for name, kind in zip("abc", inputs))
+def test(group, number, ptx, inputs, result, meaning):
+    kinds = ", ".join(f"&kTypeOfCase<T_{kind}>" for kind in inputs)
+    values = " ".join(f"[[maybe_unused]] const auto {name} = Input<T_{kind}>(in[{i}]);"
+                      for i, (name, kind) in enumerate(zip("abc", inputs)))
     meaning = re.sub(r"\bWrap\(", f"Wrap<T_{result}::type>(", meaning)
-    return (f'TEST(Opcodes, Case{number}) {{\n  Check<{kinds}>("case_{number}", "{ptx}", []({params}) {{ '
-            f"return static_cast<T_{result}::type>({meaning}); }});\n}}\n")
+    return (f'    {{"{group}_{number}", "{ptx}", &kTypeOfCase<T_{result}>, {{{kinds}}}, [](const u64* in, void* out) {{\n'
+            f"       {values} Result<T_{result}>(out, static_cast<T_{result}::type>({meaning})); }}}},\n")
 
 
 def main():
-    ptx, test_file = map(pathlib.Path, sys.argv[1:])
-    ptx.write_text(".version 9.0\n.target sm_80\n.address_size 64\n" +
-                   "".join(entry(i, *c[:3]) for i, c in enumerate(CASES)), encoding="utf-8")
-    opcodes = sorted({word for c in CASES for word in re.findall(r"[a-z]\w*(?:\.[\w:]+)+", c[0])})
-    test_file.write_text('#include "tests/host_cuda/testing/opcode_check.h"\n\nnamespace host_cuda::testing {\nnamespace {\n\n' +
-                         "".join(test(i, *c) for i, c in enumerate(CASES)) +
-                         "\n}  // namespace\n}  // namespace host_cuda::testing\n", encoding="utf-8")
-    print(f"{len(CASES)} cases, {len(opcodes)} opcodes")
+    group, ptx, test_file = sys.argv[1:]
+    cases = list(enumerate(GROUPS[group]))
+    pathlib.Path(ptx).write_text(HEAD + "".join(entry(f"{group}_{i}", *c[:3]) for i, c in cases), encoding="utf-8")
+    pathlib.Path(test_file).write_text(
+        '#include "tests/host_cuda/testing/opcode_check.h"\n\nnamespace host_cuda::testing {\nnamespace {\n\n'
+        "const OpcodeCase kCases[] = {\n" + "".join(test(group, i, *c) for i, c in cases) +
+        f'}};\nconst bool registered = RegisterCases("{group.capitalize()}Opcodes", kCases);\n\n'
+        "}  // namespace\n}  // namespace host_cuda::testing\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

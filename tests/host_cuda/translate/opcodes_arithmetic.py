@@ -112,7 +112,8 @@ def mul24(op):
     text = f"{function}({op.value(1, kind)}, {op.value(2, kind)})"
     if op.base == "mad24":
         op.count(4)
-        return op.put(0, f"Add({text}, {op.value(3, kind)})")
+        add = "AddSaturated" if op.take("sat") else "Add"
+        return op.put(0, f"{add}({text}, {op.value(3, kind)})")
     op.count(3)
     return op.put(0, text)
 

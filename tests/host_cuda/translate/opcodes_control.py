@@ -14,7 +14,7 @@ def brx(op):
     op.count(2)
     cases = " ".join(f"case {i}: goto {op.names.label(label)};"
                      for i, label in enumerate(op.names.targets(op.operands[1].name, op.line)))
-    return f"switch ({op.value(0, 'u32')}) {{ {cases} default: Trap(); }}"
+    return f"switch ({op.value(0, 'u32')}) {{ {cases} default: Trap(\"brx.idx beyond its targets\"); }}"
 
 
 def ret(op):
@@ -25,14 +25,12 @@ def ret(op):
 
 def exit_(op):
     op.count(0)
-    if not op.names.in_entry():
-        op.fail("in a function that is called")
-    return "return;"
+    return "return;" if op.names.in_entry() else "ExitThread();"
 
 
 def trap(op):
     op.count(0)
-    return "Trap();"
+    return f"Trap(\"{op.base}\");"
 
 
 def nanosleep(op):

@@ -4,7 +4,7 @@ from ptx_types import cpp
 
 SPACES = {"global": "kGlobal", "shared": "kShared", "local": "kLocal", "const": "kGeneric"}
 # Hints to caches: they change no value.
-HINTS = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc")
+HINTS = ("ca", "cg", "cs", "lu", "cv", "wb", "wt")
 
 
 def space(op):
@@ -17,6 +17,7 @@ def space(op):
 
 def ordering(op):
     """None: an ordinary access."""
+    op.take("weak")
     if op.take("volatile", "relaxed"):
         taken = "kRelaxed"
     elif op.take("acquire"):
@@ -33,30 +34,33 @@ def ordering(op):
 
 def hints(op):
     op.take(*HINTS)
+    op.take("nc")
     for prefix in ("L1::", "L2::"):
         while op.take_matching(prefix):
             pass
 
 
 def vector(op):
-    return {"v2": 2, "v4": 4, "v8": 8}.get(op.take("v2", "v4", "v8"), 1)
+    return {"v2": 2, "v4": 4}.get(op.take("v2", "v4"), 1)
 
 
 def access(op):
     kind = op.take_types()
     count, order, where = vector(op), ordering(op), space(op)
+    with_policy(op, 2)
     hints(op)
-    if "cache_hint" in ".".join(op.modifiers):
-        op.take_matching("L2::cache_hint")
     return kind, count, order, where
+
+
+def with_policy(op, *counts):
+    """A cache policy is one operand more, and changes no value."""
+    if op.take("L2::cache_hint"):
+        op.operands = op.operands[:-1]
+    op.count(*counts)
 
 
 def load(op):
     kind, count, order, where = access(op)
-    if len(op.operands) == 3:  # a cache policy
-        op.operands = op.operands[:2]
-    op.count(2)
-    kind = kind.replace("bf16", "b16") if kind == "bf16" else kind
     address = op.address(1)
     if where == "param":
         return op.put_array(0, f"LoadParam<{cpp(kind)}, {count}>({address})")
@@ -68,9 +72,6 @@ def load(op):
 
 def store(op):
     kind, count, order, where = access(op)
-    if len(op.operands) == 3:
-        op.operands = op.operands[:2]
-    op.count(2)
     address, values = op.address(0), op.array(1, kind, count)
     if where == "param":
         return f"StoreParam<{cpp(kind)}, {count}>({address}, {values});"
@@ -90,7 +91,6 @@ def atomic(op, address_at):
     order = ordering(op) or "kRelaxed"
     where = space(op)
     op.take("noftz")
-    hints(op)
     address = op.address(address_at)
     if op.take("cas"):
         op.count(address_at + 3)
@@ -112,7 +112,7 @@ def red(op):
 
 def fence(op):
     op.take("sc", "acq_rel", "acquire", "release")
-    op.take("cta", "gl", "sys", "gpu", "cluster")
+    op.take("cta", "gl", "sys", "gpu")
     op.count(0)
     return "Fence();"
 
@@ -120,6 +120,12 @@ def fence(op):
 def nothing(op):
     op.modifiers.clear()
     return ";"
+
+
+def discard(op):
+    op.modifiers.clear()
+    op.count(2)
+    return f"Discard(window, {op.address(0)}, {op.value(1, 'u32')});"
 
 
 def cvta(op):
@@ -131,13 +137,10 @@ def cvta(op):
 
 
 def isspacep(op):
-    where = op.need("shared", "global", "local", "const", "shared::cta")
+    where = op.need("shared", "shared::cta", "global", "local", "const", "param").split("::")[0]
     op.count(2)
-    inside = f"{op.value(1, 'u64')} - window.begin < window.end - window.begin"
-    if where in ("local", "const"):
-        op.fail("local and const memory are not told from global memory")
-    truth = f"({inside})" if where.startswith("shared") else f"!({inside})"
-    return f"{op.names.destination(op.operands[0].name, op.line)} = {truth};"
+    target = op.names.destination(op.operands[0].name, op.line)
+    return f"{target} = SpaceOf(window, {op.value(1, 'u64')}) == AddressSpace::k{where.capitalize()};"
 
 
 def createpolicy(op):
@@ -146,8 +149,7 @@ def createpolicy(op):
 
 
 def cp(op):
-    if op.take("async") is None:
-        op.fail("unknown")
+    op.need("async")
     if op.take("commit_group"):
         op.count(0)
         return "CommitCopies();"
@@ -157,18 +159,49 @@ def cp(op):
     if op.take("wait_all"):
         op.count(0)
         return "WaitAll();"
+    if op.take("mbarrier"):
+        for modifier in ("arrive", "b64"):
+            op.need(modifier)
+        op.take("shared", "shared::cta")
+        op.count(1)
+        return f"ArriveAfterCopies(window, {op.address(0)}, {'true' if op.take('noinc') else 'false'});"
     op.need("ca", "cg")
     op.need("shared", "shared::cta")
     op.need("global")
+    with_policy(op, 3, 4)
     hints(op)
-    op.count(3, 4, 5)
     size = op.value(2, "u32")
     valid = op.value(3, "u32") if len(op.operands) > 3 else size
     return f"CopyAsync(window, {op.address(0)}, {op.address(1)}, {size}, {valid});"
 
 
+def mbarrier(op):
+    what = op.need("init", "inval", "arrive", "arrive_drop", "test_wait", "pending_count")
+    op.take("shared", "shared::cta")
+    op.need("b64")
+    if what == "init":
+        op.count(2)
+        return f"InitBarrier(window, {op.address(0)}, {op.value(1, 'u32')});"
+    if what == "inval":
+        op.count(1)
+        return f"InvalidateBarrier(window, {op.address(0)});"
+    if what == "pending_count":
+        op.count(2)
+        return op.put(0, f"PendingCount({op.value(1, 'b64')})")
+    if what == "test_wait":
+        op.count(3)
+        function, kind = ("TestParity", "u32") if op.take("parity") else ("TestWait", "b64")
+        target = op.names.destination(op.operands[0].name, op.line)
+        return f"{target} = {function}(window, {op.address(1)}, {op.value(2, kind)});"
+    op.count(2, 3)
+    count = op.value(2, "u32") if len(op.operands) == 3 else "1"
+    how = "kDrop" if what == "arrive_drop" else "kStay"
+    completes = "false" if op.take("noComplete") else "true"
+    return op.put(0, f"ArriveAtBarrier(window, {op.address(1)}, {count}, Arrival::{how}, {completes})")
+
+
 TABLE = {
     "ld": load, "ldu": load, "st": store, "atom": atom, "red": red, "membar": fence, "fence": fence,
-    "prefetch": nothing, "prefetchu": nothing, "discard": nothing, "applypriority": nothing,
-    "cvta": cvta, "isspacep": isspacep, "createpolicy": createpolicy, "cp": cp,
+    "prefetch": nothing, "prefetchu": nothing, "discard": discard, "applypriority": nothing,
+    "cvta": cvta, "isspacep": isspacep, "createpolicy": createpolicy, "cp": cp, "mbarrier": mbarrier,
 }

@@ -4,22 +4,6 @@ from opcodes_arithmetic import assign
 ELEMENTS = {"f16": "kF16", "bf16": "kBf16", "tf32": "kTf32", "e4m3": "kE4m3", "e5m2": "kE5m2", "s8": "kS8", "u8": "kU8",
             "s4": "kS4", "u4": "kU4"}
 PER_WORD = {"f16": 2, "bf16": 2, "tf32": 1, "e4m3": 4, "e5m2": 4, "s8": 4, "u8": 4, "s4": 8, "u4": 8, "b1": 32}
-
-
-def mma_forms():
-    """Rows, k and the types of D, A, B and C of mma.sync on sm_80, and of fp8 on sm_89; but for f64."""
-    forms = set()
-    for k in (8, 16):
-        forms |= {(16, k, d, "f16", "f16", d) for d in ("f16", "f32")} | {(16, k, "f32", "bf16", "bf16", "f32")}
-    forms |= {(16, k, "f32", "tf32", "tf32", "f32") for k in (4, 8)}
-    for integers, shapes in ((("s8", "u8"), ((8, 16), (16, 16), (16, 32))), (("s4", "u4"), ((8, 32), (16, 32), (16, 64))),
-                             (("b1",), ((8, 128), (16, 128), (16, 256)))):
-        forms |= {(*shape, "s32", a, b, "s32") for shape in shapes for a in integers for b in integers}
-    forms |= {(16, k, d, a, b, d) for k in (16, 32) for d in ("f16", "f32") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")}
-    return forms
-
-
-MMA = mma_forms()
 SHUFFLES = {"up": "kUp", "down": "kDown", "bfly": "kButterfly", "idx": "kIndex"}
 REDUCTIONS = {"and": "kAnd", "or": "kOr", "popc": "kPopc"}
 
@@ -113,7 +97,7 @@ def matrices(op):
     op.need("m8n8")
     count = int(op.need("x1", "x2", "x4")[1])
     transpose = "true" if op.take("trans") else "false"
-    op.need("shared", "shared::cta")
+    op.take("shared", "shared::cta")
     op.need("b16")
     op.count(2)
     return count, transpose
@@ -137,47 +121,22 @@ def movmatrix(op):
 
 
 def mma(op):
-    op.need("sync")
-    op.need("aligned")
-    rows, k = mma_shape(op)
-    op.need("row")
-    op.need("col")
-    op.count(4)
-    if op.modifiers[-4:] == ["f64"] * 4:
-        return mma_doubles(op, rows, k)
+    shape, types = op.modifiers[2], [m for m in op.modifiers if m in ELEMENTS or m in ("f32", "s32", "f64", "b1")]
+    rows, k = int(shape[1:shape.index("n")]), int(shape.split("k")[1])
     saturate = "true" if op.take("satfinite") else "false"
     bits = {"xor": "kB1Xor", "and": "kB1And"}.get(op.take("xor", "and"))
-    if bits:
-        op.need("popc")
-    types = op.modifiers[-4:]
-    del op.modifiers[-4:]
-    if (rows, k, *types) not in MMA or (bits is not None) != ("b1" in types):
-        op.fail("unknown shape or types")
+    op.modifiers.clear()  # the rest goes without saying, in the forms that there are
+    op.count(4)
     d, a, b, _ = types
+    if d == "f64":
+        values = ", ".join(op.value(op.items(i)[0], "f64") for i in (1, 2))
+        return op.put_array(0, f"MatrixMultiplyDoubles({values}, {op.array(3, 'f64', 2)})")
     elements = ", ".join("Element::" + (bits or ELEMENTS[t]) for t in (a, b))
-    words = k // PER_WORD[a]
-    halves = rows // 8
-    results = halves * (1 if d == "f16" else 2)
+    words, halves = k // PER_WORD[a], rows // 8
     tile = f"MmaTile{{{elements}, {rows}, {words}, {'true' if d == 'f16' else 'false'}, {saturate}}}"
-    counts = (results, words // 4 * halves, words // 4)
+    counts = (halves * (1 if d == "f16" else 2), words // 4 * halves, words // 4)
     operands = ", ".join(op.array(i, "b32", n) for i, n in ((1, counts[1]), (2, counts[2]), (3, counts[0])))
     return op.put_array(0, f"MatrixMultiply<{', '.join(map(str, counts))}>({tile}, {operands})")
-
-
-def mma_shape(op):
-    shape = op.take_matching("m16n8k") or op.take_matching("m8n8k")
-    if shape is None or not shape.split("k")[1].isdigit():
-        op.fail("unknown shape")
-    return int(shape[1:shape.index("n")]), int(shape.split("k")[1])
-
-
-def mma_doubles(op, rows, k):
-    del op.modifiers[-4:]
-    op.take("rn")
-    if (rows, k) != (8, 4):
-        op.fail("unknown shape or types")
-    a, b = (op.value(op.items(i)[0], "f64") for i in (1, 2))
-    return op.put_array(0, f"MatrixMultiplyDoubles({a}, {b}, {op.array(3, 'f64', 2)})")
 
 
 TABLE = {
