@@ -36,10 +36,12 @@ int PaddedHead(int head_dim) {
 }
 
 KvWay WayFor(const AttentionArgs& a) {
-  const bool aligned = a.layout.dtype == KvDType::kBF16 && Exact(a.layout.head_dim) &&
-                       a.layout.block_size % kPieceKeys == 0 && Aligned(a.kv, 16) && Aligned(a.q, 4) &&
+  const int d = a.layout.head_dim;
+  const bool aligned = a.layout.block_size % kPieceKeys == 0 && Aligned(a.kv, 16) && Aligned(a.q, 4) &&
                        Aligned(a.out, 4) && a.q_stride % 2 == 0 && a.out_stride % 2 == 0;
-  return aligned ? KvWay::kAligned : KvWay::kAny;
+  if (!aligned) return KvWay::kAny;
+  if (a.layout.dtype == KvDType::kInt8) return d == 64 || d == 128 ? KvWay::kAlignedInt8 : KvWay::kAny;
+  return Exact(d) ? KvWay::kAligned : KvWay::kAny;
 }
 
 bool Valid(const AttentionArgs& a) {
@@ -92,7 +94,7 @@ size_t AttentionWorkspace(int partials, int heads, int head_dim) {
 cudaError_t Attention(const AttentionArgs& a, cudaStream_t stream) {
   if (!Valid(a)) return cudaErrorInvalidValue;
   const AttentionLaunch launch{ParamsOf(a), a.capacity, a.kv_heads, WayFor(a)};
-  switch (launch.way == KvWay::kAligned ? a.layout.head_dim : PaddedHead(a.layout.head_dim)) {
+  switch (launch.way == KvWay::kAny ? PaddedHead(a.layout.head_dim) : a.layout.head_dim) {
     case 64:
       return LaunchAttention<64>(launch, stream);
 #if !defined(SLUICE_ATTENTION_FEW_SIZES)

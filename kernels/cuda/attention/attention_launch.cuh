@@ -17,7 +17,7 @@ struct AttentionLaunch {
   KvWay way;
 };
 
-// kAligned: head_dim = kDim. kAny: head_dim <= kDim, which is 64, 128 or 256.
+// kAligned: head_dim = kDim. kAlignedInt8: the same, 64 or 128. kAny: head_dim <= kDim, which is 64, 128 or 256.
 template <int kDim>
 cudaError_t LaunchAttention(const AttentionLaunch& launch, cudaStream_t stream);
 
@@ -47,14 +47,14 @@ cudaError_t LaunchWay(const AttentionLaunch& l, cudaStream_t stream) {
   const AttentionParams& p = l.params;
   const int y = l.kv_heads * p.chunks;
   cudaError_t error = Launch(SpanKernel<kDim, kWay>, (l.capacity.spans + kSpanWarps - 1) / kSpanWarps, y,
-                             kSpanWarps * 32, sizeof(SpanShared<kDim>), p, stream);
+                             kSpanWarps * 32, sizeof(SpanShared<kDim, kWay>), p, stream);
   if (error == cudaSuccess) {
     error = Launch(MergeKernel<kDim, kWay>, l.capacity.merges, (p.heads + kMergeWarps - 1) / kMergeWarps,
                    kMergeWarps * 32, 0, p, stream);
   }
   if (error == cudaSuccess) {
-    error = Launch(PrefillKernel<kDim, kWay>, l.capacity.prefills, y, kPrefillWarps * 32, sizeof(PrefillShared<kDim>),
-                   p, stream);
+    error = Launch(PrefillKernel<kDim, kWay>, l.capacity.prefills, y, kPrefillWarps * 32,
+                   sizeof(PrefillShared<kDim, kWay>), p, stream);
   }
   return error;
 }
@@ -64,6 +64,9 @@ cudaError_t LaunchWay(const AttentionLaunch& l, cudaStream_t stream) {
 template <int kDim>
 cudaError_t LaunchAttention(const AttentionLaunch& launch, cudaStream_t stream) {
   if (launch.way == KvWay::kAligned) return internal::LaunchWay<kDim, KvWay::kAligned>(launch, stream);
+  if constexpr (kDim == 64 || kDim == 128) {
+    if (launch.way == KvWay::kAlignedInt8) return internal::LaunchWay<kDim, KvWay::kAlignedInt8>(launch, stream);
+  }
   if constexpr (kDim % 64 == 0) return internal::LaunchWay<kDim, KvWay::kAny>(launch, stream);
   return cudaErrorInvalidValue;
 }

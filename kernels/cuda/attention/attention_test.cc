@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/cuda/testing/device_array.h"
 
 namespace sluice::kernels::cuda {
@@ -283,6 +285,106 @@ INSTANTIATE_TEST_SUITE_P(Variants, AttentionShapes,
                                          Case{{1, 4, 128, 16, KvDType::kInt8, 50, 8.0f, true}, {150, 70}, {3, 40}},
                                          Case{{2, 2, 24, 3, KvDType::kInt8}, {70, 40}, {2, 40}},
                                          Case{{1, 1, 256, 16, KvDType::kInt8}, {70, 40}, {2, 40}}));
+
+std::string NameOf(const testing::TestParamInfo<Shape>& info) {
+  const Shape& s = info.param;
+  return absl::StrCat("dim", s.head_dim, "_group", s.group, s.dtype == KvDType::kInt8 ? "_int8" : "",
+                      s.window > 0 ? absl::StrCat("_window", s.window) : "", s.soft_cap > 0 ? "_cap" : "",
+                      s.sinks ? "_sinks" : "");
+}
+
+class AttentionInvariance : public testing::TestWithParam<Shape> {
+ protected:
+  // The rows of a chunk as they come out of it alone, in one prefill.
+  static Rows Alone(const Problem& problem, const Chunk& chunk) { return problem.Run({chunk}, 0); }
+};
+
+// Whatever the chunks, the kernel and the neighbours: each row has the bits that it has in one long prefill.
+TEST_P(AttentionInvariance, ChunksNeighboursAndKernelsDoNotShow) {
+  SLUICE_NEEDS_DEVICE();
+  const Problem problem(GetParam(), {325, 70});
+  constexpr int kFirst = 245;  // of 80 rows, across the border of two spans
+  const size_t width = size_t(GetParam().width());
+  const Rows want = Alone(problem, {0, kFirst, 80});
+  const auto expect = [&](const Rows& got, size_t from, const Chunk& chunk, const char* how) {
+    const auto rows = got.begin() + ptrdiff_t(from * width);
+    const auto whole = want.begin() + ptrdiff_t(size_t(chunk.first - kFirst) * width);
+    EXPECT_TRUE(SameBits(Rows(rows, rows + ptrdiff_t(size_t(chunk.count) * width)),
+                         Rows(whole, whole + ptrdiff_t(size_t(chunk.count) * width))))
+        << how << ", rows " << chunk.first << " + " << chunk.count;
+  };
+  for (const Chunk& chunk :
+       {Chunk{0, 324, 1}, Chunk{0, 255, 1}, Chunk{0, 256, 1}, Chunk{0, 254, 4}, Chunk{0, 310, 15}, Chunk{0, 250, 41}}) {
+    expect(problem.Run({chunk}), 0, chunk, "alone");
+    expect(problem.Run({chunk}, 0), 0, chunk, "alone, prefilled");
+    const Chunk before{1, 67, 2};
+    expect(problem.Run({before, chunk}), 2, chunk, "behind another sequence");
+    expect(problem.Run({chunk, {1, 10, 60}}), 0, chunk, "before a prefill");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionInvariance,
+                         testing::Values(Shape{1, 3, 64}, Shape{1, 4, 64, 16, KvDType::kBF16, 100},
+                                         Shape{1, 2, 128, 16, KvDType::kBF16, 30, 6.0f, true},
+                                         Shape{1, 2, 80, 16, KvDType::kInt8, 0, 0, true},
+                                         Shape{1, 4, 64, 16, KvDType::kInt8, 257}),
+                         NameOf);
+
+// The layout of the pool decides how keys are loaded, not what comes of them.
+TEST(Attention, BlockSizesDoNotShow) {
+  SLUICE_NEEDS_DEVICE();
+  for (const int dim : {64, 128}) {
+    for (const KvDType dtype : {KvDType::kBF16, KvDType::kInt8}) {
+      Shape shape{1, 2, dim, 16, dtype, 45};
+      const std::vector<Chunk> chunks = {{0, 67, 3}, {1, 30, 33}};
+      const Rows want = Problem(shape, {70, 63}).Run(chunks);
+      for (const int block_size : {5, 32, 48}) {
+        shape.block_size = block_size;
+        EXPECT_TRUE(SameBits(Problem(shape, {70, 63}).Run(chunks), want)) << Name(dtype) << ", " << block_size;
+      }
+    }
+  }
+}
+
+TEST(Attention, FewBlocksDoAllTheWork) {
+  SLUICE_NEEDS_DEVICE();
+  const Problem problem({2, 4, 64}, {600, 20, 270, 150});
+  const std::vector<Chunk> chunks = {{0, 597, 3}, {1, 19, 1}, {2, 180, 90}, {3, 110, 40}};
+  EXPECT_TRUE(SameBits(problem.Run(chunks), problem.Run(chunks, -1, /*grid=*/1)));
+}
+
+TEST(Attention, WhatHasNoRoomForPartsIsPrefilled) {
+  SLUICE_NEEDS_DEVICE();
+  const Problem problem({2, 4, 64}, {600, 270, 20});
+  const std::vector<Chunk> chunks = {{0, 597, 3}, {1, 269, 1}, {2, 19, 1}};
+  const Rows want = problem.Run(chunks);
+  for (const int room : {1, 3, 10}) EXPECT_TRUE(SameBits(problem.Run(chunks, room), want)) << room;
+}
+
+TEST(Attention, RefusesWhatItCannotDo) {
+  SLUICE_NEEDS_DEVICE();
+  AttentionArgs good;
+  good.layout.num_kv_heads = 2;
+  good.layout.head_dim = good.shape.head_dim = 64;
+  good.layout.dtype = KvDType::kBF16;
+  good.kv_heads = 2;
+  EXPECT_EQ(Attention(good, nullptr), cudaSuccess) << "nothing to launch";
+  const auto bad = [&](auto change) {
+    AttentionArgs args = good;
+    change(args);
+    EXPECT_EQ(Attention(args, nullptr), cudaErrorInvalidValue);
+  };
+  bad([](auto& a) { a.layout.head_dim = a.shape.head_dim = 257; });
+  bad([](auto& a) { a.shape.head_dim = 128; });
+  bad([](auto& a) { a.layout.dtype = KvDType::kF32; });
+  bad([](auto& a) { a.layout.block_size = 0; });
+  bad([](auto& a) { a.first_kv_head = 1; });
+  bad([](auto& a) { a.shape.group = 0; });
+  bad([](auto& a) { a.shape.window = -1; });
+  bad([](auto& a) { a.scale = 0; });
+  bad([](auto& a) { a.soft_cap = -1; });
+  bad([](auto& a) { a.capacity.spans = 1; });
+}
 
 }  // namespace
 }  // namespace sluice::kernels::cuda

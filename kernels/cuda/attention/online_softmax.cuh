@@ -88,12 +88,10 @@ __device__ inline void LoadValues(uint32_t (&v)[4], const Piece<kDim>& piece, in
   LoadMatrices4Transposed(v, &piece.rows[lane % 16][d * 16 + lane / 16 * 8]);
 }
 
-// Scores to weights, as A fragments of 16 keys each; the sum so far shrinks to the new maximum.
-// `masked`: some row does not see some key of the tile, which begins at key `tile`.
-template <int kDim>
-__device__ inline void Weigh(uint32_t (&weights)[kTilePieces][4], float (&scores)[2 * kTilePieces][4],
-                             SpanSum<kDim>& sum, const RowKeys& keys, int tile, bool masked, const AttentionParams& p,
-                             int lane) {
+// Caps the scores of a tile, which begins at key `tile`, and hides those that a row does not see.
+// `masked`: there are such.
+__device__ inline void CapAndMask(float (&scores)[2 * kTilePieces][4], const RowKeys& keys, int tile, bool masked,
+                                  const AttentionParams& p, int lane) {
   if (p.cap > 0) {
 #pragma unroll
     for (int n = 0; n < 2 * kTilePieces; ++n) {
@@ -101,17 +99,22 @@ __device__ inline void Weigh(uint32_t (&weights)[kTilePieces][4], float (&scores
       for (int i = 0; i < 4; ++i) scores[n][i] = SoftCap(scores[n][i], p.scale_cap, p.cap);
     }
   }
-  if (masked) {
+  if (!masked) return;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      // Keys first < 8 n <= last of the tile's, from the lane's own on.
-      const int last = keys.last[i / 2] - tile - lane % 4 * 2 - i % 2, first = last - p.window;
+  for (int i = 0; i < 4; ++i) {
+    // Keys first < 8 n <= last of the tile's, from the lane's own on.
+    const int last = keys.last[i / 2] - tile - lane % 4 * 2 - i % 2, first = last - p.window;
 #pragma unroll
-      for (int n = 0; n < 2 * kTilePieces; ++n) {
-        if (n * 8 > last || n * 8 <= first) scores[n][i] = -INFINITY;
-      }
+    for (int n = 0; n < 2 * kTilePieces; ++n) {
+      if (n * 8 > last || n * 8 <= first) scores[n][i] = -INFINITY;
     }
   }
+}
+
+// Scores to weights, as A fragments of 16 keys each; the sum so far shrinks to the new maximum.
+template <int kDim>
+__device__ inline void Weigh(uint32_t (&weights)[kTilePieces][4], const float (&scores)[2 * kTilePieces][4],
+                             SpanSum<kDim>& sum, const AttentionParams& p) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float maximum = sum.maximum[r];

@@ -12,15 +12,16 @@ namespace sluice::kernels::cuda {
 
 inline constexpr int kPrefillWarps = kTilePieces;
 
-template <int kDim>
+template <int kDim, KvWay kWay>
 struct PrefillShared {
   static constexpr int kFragments = PrefillItemRows(kDim) / (16 * kPrefillWarps);  // of 16 rows, a warp
-  static constexpr bool kQueries = true;
+  static constexpr bool kInt8 = kWay == KvWay::kAlignedInt8;
   Piece<kDim> k[kTilePieces], v[kTilePieces];
+  StagedPiece<kDim, kWay> staged_k[kInt8 ? kTilePieces : 0], staged_v[kInt8 ? kTilePieces : 0];
   struct Warp {
     // What registers have no room for. Each lane's own:
     float4 totals[kFragments][kDim / 8][32];
-    uint4 queries[kQueries ? kFragments : 1][kQueries ? kDim / 16 : 1][kQueries ? 32 : 1];
+    uint4 queries[kFragments][kDim / 16][32];
     // Of all lanes; by row, what the totals belong to, and the last key that the row sees:
     float2 results[kFragments][16];
     int last[kFragments][16];
@@ -34,9 +35,9 @@ struct PrefillShared {
 template <int kDim, KvWay kWay>
 class PrefillWarp {
  public:
-  using Scores = float[PrefillShared<kDim>::kFragments][2 * kTilePieces][4];
+  using Scores = float[PrefillShared<kDim, kWay>::kFragments][2 * kTilePieces][4];
 
-  __device__ PrefillWarp(PrefillShared<kDim>& block, const AttentionParams& params, const PrefillItem& item,
+  __device__ PrefillWarp(PrefillShared<kDim, kWay>& block, const AttentionParams& params, const PrefillItem& item,
                          const HeadChunk& chunk, int warp, int lane)
       : shared_(block.warps[warp]), p_(params), lane_(lane) {
     const int rows = item.tokens * chunk.count, begin = warp * kFragments * 16;
@@ -61,9 +62,9 @@ class PrefillWarp {
                              fragment.used[1] ? item.row + fragment.tokens[1] : -1};
 #pragma unroll
       for (int d = 0; d < kDim / 16; ++d) {
-        uint32_t(&to)[4] = q_[kQueries ? 0 : f][kQueries ? 0 : d];
-        LoadQueries<kDim, kWay>(to, p_, q_rows, fragment.heads, d, lane);
-        if constexpr (kQueries) shared_.queries[f][d][lane] = {to[0], to[1], to[2], to[3]};
+        uint32_t q[4];
+        LoadQueries<kDim, kWay>(q, p_, q_rows, fragment.heads, d, lane);
+        shared_.queries[f][d][lane] = {q[0], q[1], q[2], q[3]};
       }
 #pragma unroll
       for (int d = 0; d < kDim / 8; ++d) shared_.totals[f][d][lane] = {0, 0, 0, 0};
@@ -78,24 +79,22 @@ class PrefillWarp {
     return key <= shared_.last_position && key + kTileKeys > FirstKey(shared_.first_position, p_.window);
   }
 
-  __device__ void Score(Scores& scores, const Piece<kDim> (&keys)[kTilePieces]) {
+  static __device__ void Clear(Scores& scores) {
 #pragma unroll
     for (int f = 0; f < kFragments; ++f) {
 #pragma unroll
       for (int i = 0; i < 8 * kTilePieces; ++i) scores[f][i / 4][i % 4] = 0;
     }
+  }
+
+  __device__ void Score(Scores& scores, const Piece<kDim> (&keys)[kTilePieces]) {
 #pragma unroll
     for (int d = 0; d < kDim / 16; ++d) {
       uint32_t q[kFragments][4];
 #pragma unroll
       for (int f = 0; f < kFragments; ++f) {
-        if constexpr (kQueries) {
-          const uint4 from = shared_.queries[f][d][lane_];
-          q[f][0] = from.x, q[f][1] = from.y, q[f][2] = from.z, q[f][3] = from.w;
-        } else {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) q[f][i] = q_[f][d][i];
-        }
+        const uint4 from = shared_.queries[f][d][lane_];
+        q[f][0] = from.x, q[f][1] = from.y, q[f][2] = from.z, q[f][3] = from.w;
       }
 #pragma unroll
       for (int j = 0; j < kTilePieces; ++j) {
@@ -110,11 +109,13 @@ class PrefillWarp {
   __device__ void Add(Scores& scores, const Piece<kDim> (&values)[kTilePieces], int tile_key) {
     const bool masked =
         tile_key < FirstKey(shared_.last_position, p_.window) || tile_key + kTileKeys - 1 > shared_.first_position;
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f) CapAndMask(scores[f], LastKeys(f), tile_key, masked, p_, lane_);
     uint32_t weights[kFragments][kTilePieces][4];
 #pragma unroll
     for (int f = 0; f < kFragments; ++f) {
       TakeState(f);
-      Weigh<kDim>(weights[f], scores[f], sum_[f], LastKeys(f), tile_key, masked, p_, lane_);
+      Weigh<kDim>(weights[f], scores[f], sum_[f], p_);
       AddWeights<kDim>(sum_[f], weights[f]);
       PutState(f);
     }
@@ -181,8 +182,7 @@ class PrefillWarp {
   }
 
  private:
-  static constexpr int kFragments = PrefillShared<kDim>::kFragments;
-  static constexpr bool kQueries = PrefillShared<kDim>::kQueries;
+  static constexpr int kFragments = PrefillShared<kDim, kWay>::kFragments;
 
   __device__ void TakeState(int f) {
     if constexpr (kFragments > 1) {
@@ -203,10 +203,9 @@ class PrefillWarp {
     return reinterpret_cast<float2*>(&shared_.totals[f][d][lane_])[r];
   }
 
-  typename PrefillShared<kDim>::Warp& shared_;
+  typename PrefillShared<kDim, kWay>::Warp& shared_;
   const AttentionParams& p_;
   int lane_;
-  uint32_t q_[kQueries ? 1 : kFragments][kQueries ? 1 : kDim / 16][4];
   SpanSum<kDim> sum_[kFragments];
 };
 
@@ -217,27 +216,54 @@ __device__ inline const PrefillItem* Prefills(const AttentionParams& p) {
   return reinterpret_cast<const PrefillItem*>(p.plan + Header(p).prefill_at);
 }
 
+// The warp's quarter of the tile that begins at `tile_key`.
 template <int kDim, KvWay kWay>
-__device__ void ComputePrefill(const AttentionParams& p, PrefillShared<kDim>& shared, int item, int warp, int lane) {
+__device__ inline void LoadQuarter(PrefillShared<kDim, kWay>& shared, const AttentionParams& p, const KvHead& head,
+                                   const SpanBlocks<kDim, kWay>& blocks, int tile_key, bool values, int warp,
+                                   int lane) {
+  const int key = tile_key + warp * kPieceKeys;
+  if constexpr (kWay == KvWay::kAlignedInt8) {
+    LoadPiece<kDim, kWay>((values ? shared.staged_v : shared.staged_k)[warp], p, head, blocks, key, values, lane);
+  } else {
+    LoadPiece<kDim, kWay>((values ? shared.v : shared.k)[warp], p, head, blocks, key, values, lane);
+  }
+  CommitAsyncCopies();
+}
+
+// Until it is there for the warp; then the block needs a barrier.
+template <int kDim, KvWay kWay>
+__device__ inline void AwaitQuarter(PrefillShared<kDim, kWay>& shared, const KvHead& head, int tile_key, bool values,
+                                    int warp, int lane) {
+  AwaitAsyncCopies<0>();
+  if constexpr (kWay == KvWay::kAlignedInt8) {
+    __syncwarp();
+    Dequantise<kDim>((values ? shared.v : shared.k)[warp], (values ? shared.staged_v : shared.staged_k)[warp], head,
+                     tile_key + warp * kPieceKeys, lane);
+  }
+}
+
+template <int kDim, KvWay kWay>
+__device__ void ComputePrefill(const AttentionParams& p, PrefillShared<kDim, kWay>& shared, int item, int warp,
+                               int lane) {
   PrefillWarp<kDim, kWay> rows(shared, p, Prefills(p)[item], HeadChunk(p, int(blockIdx.y)), warp, lane);
   const KvHead& head = shared.warps[warp].head;
   int tile = head.first / kTileKeys;
   SpanBlocks<kDim, kWay> blocks, next_blocks;
   blocks.Load(p, head, tile / kTilesASpan, lane);
-  LoadPiece<kDim, kWay>(shared.k[warp], p, head, blocks, tile * kTileKeys + warp * kPieceKeys, false, lane);
-  CommitAsyncCopies();
+  LoadQuarter<kDim, kWay>(shared, p, head, blocks, tile * kTileKeys, false, warp, lane);
   next_blocks.Load(p, head, tile / kTilesASpan + 1, lane);
 #pragma unroll 1
   for (; tile * kTileKeys <= head.last; ++tile) {
     const int key = tile * kTileKeys;
-    AwaitAsyncCopies<0>();
+    AwaitQuarter<kDim, kWay>(shared, head, key, false, warp, lane);
     __syncthreads();  // the keys are there, and nobody reads the values before any more
-    LoadPiece<kDim, kWay>(shared.v[warp], p, head, blocks, key + warp * kPieceKeys, true, lane);
-    CommitAsyncCopies();
+    LoadQuarter<kDim, kWay>(shared, p, head, blocks, key, true, warp, lane);
     const bool sees = rows.Sees(key);
-    typename PrefillWarp<kDim, kWay>::Scores scores;  // here, as they must not live from one tile to the next
+    // Cleared on every way, or their registers would be taken from one tile to the next.
+    typename PrefillWarp<kDim, kWay>::Scores scores;
+    rows.Clear(scores);
     if (sees) rows.Score(scores, shared.k);
-    AwaitAsyncCopies<0>();
+    AwaitQuarter<kDim, kWay>(shared, head, key, true, warp, lane);
     __syncthreads();  // the values are there, and nobody reads the keys any more
     const bool span_ends = tile % kTilesASpan == kTilesASpan - 1;
     if (span_ends) {
@@ -245,10 +271,7 @@ __device__ void ComputePrefill(const AttentionParams& p, PrefillShared<kDim>& sh
       next_blocks.Load(p, head, tile / kTilesASpan + 2, lane);
     }
     const bool more = key + kTileKeys <= head.last;
-    if (more) {
-      LoadPiece<kDim, kWay>(shared.k[warp], p, head, blocks, key + kTileKeys + warp * kPieceKeys, false, lane);
-    }
-    CommitAsyncCopies();
+    if (more) LoadQuarter<kDim, kWay>(shared, p, head, blocks, key + kTileKeys, false, warp, lane);
     if (sees) rows.Add(scores, shared.v, key);
     if (span_ends || !more) rows.EndSpan(tile / kTilesASpan);
   }
@@ -260,7 +283,7 @@ __device__ void ComputePrefill(const AttentionParams& p, PrefillShared<kDim>& sh
 template <int kDim, KvWay kWay>
 __global__ void __launch_bounds__(kPrefillWarps * 32) PrefillKernel(const __grid_constant__ AttentionParams p) {
   extern __shared__ __align__(16) unsigned char memory[];
-  auto& shared = *reinterpret_cast<PrefillShared<kDim>*>(memory);
+  auto& shared = *reinterpret_cast<PrefillShared<kDim, kWay>*>(memory);
   const int warp = int(threadIdx.x / 32), lane = int(threadIdx.x % 32);
   for (int i = int(blockIdx.x); i < Header(p).prefills; i += int(gridDim.x)) {
     ComputePrefill<kDim, kWay>(p, shared, i, warp, lane);

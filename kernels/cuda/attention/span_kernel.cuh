@@ -10,12 +10,14 @@ namespace sluice::kernels::cuda {
 
 inline constexpr int kSpanWarps = 4;
 
-template <int kDim>
+template <int kDim, KvWay kWay>
 struct SpanShared {
   static constexpr int kRing = kDim > 128 ? 3 : kDim > 64 ? 4 : 6;
   static constexpr bool kQueries = kDim > 128;  // there instead of in registers
+  static constexpr bool kInt8 = kWay == KvWay::kAlignedInt8;
   struct Warp {
-    Piece<kDim> ring[kRing];
+    StagedPiece<kDim, kWay> ring[kRing];
+    Piece<kDim> dequantised[kInt8 ? 1 : 0];
     uint4 queries[kQueries ? kDim / 16 : 1][kQueries ? 32 : 1];
   } warps[kSpanWarps];
 };
@@ -43,36 +45,45 @@ struct PieceCursor {
 template <int kDim, KvWay kWay>
 class PieceRing {
  public:
-  __device__ PieceRing(Piece<kDim>* ring, const AttentionParams& p, const KvHead& head,
-                       const SpanBlocks<kDim, kWay>& blocks, int begin, int end, int lane)
-      : ring_(ring), p_(p), head_(head), blocks_(blocks), cursor_(begin, end), lane_(lane) {
+  using Warp = typename SpanShared<kDim, kWay>::Warp;
+
+  __device__ PieceRing(Warp& shared, const AttentionParams& p, const KvHead& head, const SpanBlocks<kDim, kWay>& blocks,
+                       int begin, int end, int lane)
+      : shared_(shared), p_(p), head_(head), blocks_(blocks), cursor_(begin, end), lane_(lane) {
 #pragma unroll 1
     for (int i = 0; i < kRing - 1; ++i) Issue();
   }
-  // The next piece, for all lanes, until they call it again.
-  __device__ const Piece<kDim>& Next() {
+  // The next piece, which begins at `key`, for all lanes, until they call it again.
+  __device__ const Piece<kDim>& Next(int key) {
     AwaitAsyncCopies<kRing - 2>();
     __syncwarp();  // what others copied is there, and nobody reads the piece before any more
     Issue();
-    const Piece<kDim>& piece = ring_[read_];
+    const StagedPiece<kDim, kWay>& piece = shared_.ring[read_];
     read_ = read_ + 1 == kRing ? 0 : read_ + 1;
-    return piece;
+    if constexpr (kWay == KvWay::kAlignedInt8) {
+      Dequantise<kDim>(shared_.dequantised[0], piece, head_, key, lane_);
+      __syncwarp();
+      return shared_.dequantised[0];
+    } else {
+      return piece;
+    }
   }
 
  private:
-  static constexpr int kRing = SpanShared<kDim>::kRing;
+  static constexpr int kRing = SpanShared<kDim, kWay>::kRing;
 
   // A group for each piece, empty where there is none, so that groups count alike.
   __device__ void Issue() {
     if (!cursor_.Done()) {
-      LoadPiece<kDim, kWay>(ring_[write_], p_, head_, blocks_, cursor_.piece * kPieceKeys, cursor_.values, lane_);
+      LoadPiece<kDim, kWay>(shared_.ring[write_], p_, head_, blocks_, cursor_.piece * kPieceKeys, cursor_.values,
+                            lane_);
       cursor_.Next();
     }
     CommitAsyncCopies();
     write_ = write_ + 1 == kRing ? 0 : write_ + 1;
   }
 
-  Piece<kDim>* ring_;
+  Warp& shared_;
   const AttentionParams& p_;
   const KvHead& head_;
   const SpanBlocks<kDim, kWay>& blocks_;
@@ -119,9 +130,9 @@ __device__ void StoreSpan(const AttentionParams& p, const SpanItem& item, const 
 }
 
 template <int kDim, KvWay kWay>
-__device__ void ComputeSpan(const AttentionParams& p, typename SpanShared<kDim>::Warp& shared, const SpanItem& item,
-                            const HeadChunk& chunk, int lane) {
-  constexpr bool kSharedQueries = SpanShared<kDim>::kQueries;
+__device__ void ComputeSpan(const AttentionParams& p, typename SpanShared<kDim, kWay>::Warp& shared,
+                            const SpanItem& item, const HeadChunk& chunk, int lane) {
+  constexpr bool kSharedQueries = SpanShared<kDim, kWay>::kQueries;
   const ItemRows rows(0, item.tokens, item.position, chunk, lane);
   const int last_position = item.position + item.tokens - 1;
   const int begin = max(item.span * kAttentionSpan, FirstKey(item.position, p.window)) / kPieceKeys;
@@ -130,7 +141,7 @@ __device__ void ComputeSpan(const AttentionParams& p, typename SpanShared<kDim>:
   SpanBlocks<kDim, kWay> blocks;
   blocks.Load(p, head, item.span, lane);
   const int end_piece = (end + kPieceKeys - 1) / kPieceKeys;
-  PieceRing<kDim, kWay> ring(shared.ring, p, head, blocks, begin, end_piece, lane);
+  PieceRing<kDim, kWay> ring(shared, p, head, blocks, begin, end_piece, lane);
 
   const int q_rows[2] = {rows.used[0] ? item.row + rows.tokens[0] : -1, rows.used[1] ? item.row + rows.tokens[1] : -1};
   uint32_t q[kSharedQueries ? 1 : kDim / 16][4];
@@ -141,7 +152,6 @@ __device__ void ComputeSpan(const AttentionParams& p, typename SpanShared<kDim>:
     if constexpr (kSharedQueries) shared.queries[d][lane] = {to[0], to[1], to[2], to[3]};
   }
 
-  // Only one token: all rows see the same keys, and what they don't see is zeros.
   SpanSum<kDim> sum;
   sum.Clear();
   for (int tile = begin / kTilePieces * kTilePieces; tile < end_piece; tile += kTilePieces) {
@@ -149,7 +159,7 @@ __device__ void ComputeSpan(const AttentionParams& p, typename SpanShared<kDim>:
 #pragma unroll
     for (int j = 0; j < kTilePieces; ++j) {
       if (tile + j < begin || tile + j >= end_piece) continue;
-      const Piece<kDim>& piece = ring.Next();
+      const Piece<kDim>& piece = ring.Next((tile + j) * kPieceKeys);
 #pragma unroll
       for (int d = 0; d < kDim / 16; ++d) {
         uint32_t k[4];
@@ -165,12 +175,13 @@ __device__ void ComputeSpan(const AttentionParams& p, typename SpanShared<kDim>:
     uint32_t weights[kTilePieces][4];
     const int first_key = tile * kPieceKeys;
     const bool masked = first_key < FirstKey(last_position, p.window) || first_key + kTileKeys - 1 > item.position;
-    Weigh<kDim>(weights, scores, sum, rows.keys, first_key, masked, p, lane);
+    CapAndMask(scores, rows.keys, first_key, masked, p, lane);
+    Weigh<kDim>(weights, scores, sum, p);
     AddWeights<kDim>(sum, weights);
 #pragma unroll
     for (int j = 0; j < kTilePieces; ++j) {
       if (tile + j < begin || tile + j >= end_piece) continue;
-      const Piece<kDim>& piece = ring.Next();
+      const Piece<kDim>& piece = ring.Next((tile + j) * kPieceKeys);
 #pragma unroll
       for (int d = 0; d < kDim / 16; ++d) {
         uint32_t v[4];
@@ -188,7 +199,7 @@ __device__ void ComputeSpan(const AttentionParams& p, typename SpanShared<kDim>:
 template <int kDim, KvWay kWay>
 __global__ void __launch_bounds__(kSpanWarps * 32) SpanKernel(const __grid_constant__ AttentionParams p) {
   extern __shared__ __align__(16) unsigned char memory[];
-  auto& shared = *reinterpret_cast<SpanShared<kDim>*>(memory);
+  auto& shared = *reinterpret_cast<SpanShared<kDim, kWay>*>(memory);
   const AttentionPlanHeader& header = *reinterpret_cast<const AttentionPlanHeader*>(p.plan);
   const SpanItem* items = reinterpret_cast<const SpanItem*>(p.plan + header.span_at);
   const int warp = int(threadIdx.x / 32), lane = int(threadIdx.x % 32), count = header.spans;
