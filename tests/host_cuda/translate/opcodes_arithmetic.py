@@ -178,25 +178,22 @@ def shift(function):
     return emit
 
 
+def bits(function, *operands, of_type=True):
+    """A function of operands, each of the instruction's type (None) or of its own; .wrap or .clamp is one argument more."""
+    def emit(op):
+        kind = op.take_types()
+        op.count(1 + len(operands))
+        arguments = [op.value(i, operand or kind) for i, operand in enumerate(operands, 1)]
+        wrap = op.take("wrap", "clamp")
+        if wrap:
+            arguments.append("true" if wrap == "wrap" else "false")
+        return op.put(0, f"{function}{f'<{cpp(kind)}>' if of_type else ''}({', '.join(arguments)})")
+    return emit
+
+
 def funnel(op):
-    op.take_types()
     function = {"l": "FunnelLeft", "r": "FunnelRight"}[op.need("l", "r")]
-    wrap = "true" if op.need("wrap", "clamp") == "wrap" else "false"
-    op.count(4)
-    return op.put(0, f"{function}({op.value(1, 'b32')}, {op.value(2, 'b32')}, {op.value(3, 'u32')}, {wrap})")
-
-
-def bfe(op):
-    kind = op.take_types()
-    op.count(4)
-    return op.put(0, f"ExtractBits<{cpp(kind)}>({op.value(1, kind)}, {op.value(2, 'u32')}, {op.value(3, 'u32')})")
-
-
-def bfi(op):
-    kind = op.take_types()
-    op.count(5)
-    return op.put(0, f"InsertBits<{cpp(kind)}>({op.value(1, kind)}, {op.value(2, kind)}, {op.value(3, 'u32')}, "
-                     f"{op.value(4, 'u32')})")
+    return bits(function, "b32", "b32", "u32", of_type=False)(op)
 
 
 def bfind(op):
@@ -212,32 +209,6 @@ def count_bits(function):
         op.count(2)
         return op.put(0, f"static_cast<u32>({function}({op.value(1, kind)}))")
     return emit
-
-
-def bmsk(op):
-    op.take_types()
-    wrap = "true" if op.need("wrap", "clamp") == "wrap" else "false"
-    op.count(3)
-    return op.put(0, f"BitMask({op.value(1, 'u32')}, {op.value(2, 'u32')}, {wrap})")
-
-
-def szext(op):
-    kind = op.take_types()
-    wrap = "true" if op.need("wrap", "clamp") == "wrap" else "false"
-    op.count(3)
-    return op.put(0, f"ExtendBits<{cpp(kind)}>({op.value(1, kind)}, {op.value(2, 'u32')}, {wrap})")
-
-
-def prmt(op):
-    op.take_types()
-    op.count(4)
-    return op.put(0, f"PermuteBytes({op.value(1, 'b32')}, {op.value(2, 'b32')}, {op.value(3, 'b32')})")
-
-
-def lop3(op):
-    op.take_types()
-    op.count(5)
-    return op.put(0, "Logic3(" + ", ".join(op.value(i, "b32") for i in range(1, 5)) + ")")
 
 
 def dp4a(op):
@@ -451,13 +422,6 @@ def cvt_pack(op):
     return op.put(0, text)
 
 
-def brev(op):
-    kind = op.take_types()
-    op.count(2)
-    return op.put(0, f"ReverseBits<{cpp(kind)}>({op.value(1, kind)})")
-
-
-
 TABLE = {
     "add": add_sub("Add"), "sub": add_sub("Sub"), "addc": with_carry("AddCarry"), "subc": with_carry("SubBorrow"),
     "mul": mul, "mad": mad, "madc": madc, "fma": fma, "mul24": mul24, "mad24": mul24, "div": div, "rem": binary("Rem"),
@@ -465,9 +429,12 @@ TABLE = {
     "sqrt": approximate_unary("Sqrt"), "rcp": approximate_unary("Reciprocal"), "rsqrt": approximate_unary("ReciprocalSqrt"),
     "ex2": approximate("Exp2"), "lg2": approximate("Log2"), "sin": approximate("Sine"), "cos": approximate("Cosine"),
     "tanh": approximate("Tanh"), "copysign": binary("CopySign"), "testp": testp,
-    "and": logic("&"), "or": logic("|"), "xor": logic("^"), "not": invert, "cnot": cnot, "lop3": lop3,
+    "and": logic("&"), "or": logic("|"), "xor": logic("^"), "not": invert, "cnot": cnot,
+    "lop3": bits("Logic3", "b32", "b32", "b32", "b32", of_type=False),
     "shl": shift("ShiftLeft"), "shr": shift("ShiftRight"), "shf": funnel,
-    "bfe": bfe, "bfi": bfi, "bfind": bfind, "brev": brev, "bmsk": bmsk, "szext": szext, "prmt": prmt,
+    "bfe": bits("ExtractBits", None, "u32", "u32"), "bfi": bits("InsertBits", None, None, "u32", "u32"), "bfind": bfind,
+    "brev": bits("ReverseBits", None), "bmsk": bits("BitMask", "u32", "u32", of_type=False), "szext": bits("ExtendBits", None, "u32"),
+    "prmt": bits("PermuteBytes", "b32", "b32", "b32", of_type=False),
     "popc": count_bits("std::popcount"), "clz": count_bits("std::countl_zero"),
     "dp4a": dp4a, "dp2a": dp2a, "sad": sad,
     "setp": setp, "set": set_, "selp": selp, "slct": slct, "mov": mov, "cvt": cvt,
