@@ -173,9 +173,21 @@ TEST(Lifecycle, AStuckDeviceEndsIt) {
       void* p = nullptr;
       CUDA_OK(cudaMalloc(&p, 400));
       float x = 0;
-      CUDA_OK(cudaMemcpyAsync(p, &x, 4, cudaMemcpyHostToDevice, me.stream));  // the failure, later
-      ncclAllReduce(p, p, 100, ncclFloat32, ncclSum, me.comm, me.stream);
+      // The device gets stuck once the operation is on its stream, not before: then the call itself would fail.
+      std::atomic<bool> enqueued{false};
+      CUDA_OK(cudaLaunchHostFunc(
+          me.stream,
+          [](void* flag) {
+            while (!*static_cast<std::atomic<bool>*>(flag)) usleep(100);
+          },
+          &enqueued));
+      CUDA_OK(cudaMemcpyAsync(p, &x, 4, cudaMemcpyHostToDevice, me.stream));  // the failure
+      RANK_EXPECT(ncclAllReduce(p, p, 100, ncclFloat32, ncclSum, me.comm, me.stream) ==
+                  (blocking ? ncclSuccess : ncclInProgress));
+      RANK_EXPECT(Poll(me.comm) == ncclSuccess);
+      enqueued = true;
       RANK_EXPECT(cudaStreamSynchronize(me.stream) == cudaErrorIllegalAddress);
+      RANK_EXPECT(ncclAllReduce(p, p, 100, ncclFloat32, ncclSum, me.comm, me.stream) != ncclSuccess);
       if (!blocking) Poll(me.comm);
       ncclResult_t result = ncclCommFinalize(me.comm);
       if (result == ncclInProgress) result = Poll(me.comm);
