@@ -84,7 +84,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, co
                         .numerics = std::string(backend.numerics_id())};
   impl->sequences = std::make_unique<SequenceTable>(std::move(limits), scheduler, options.new_drafter);
   impl->executor = std::make_unique<Executor>(impl->decoder.get(), impl->kv.get(), shape->limits.max_step_logits,
-                                              options.draft_rule, options.seconds, options.collective);
+                                              options.draft_rule, options.seconds, options.collective,
+                                              options.device_sampling);
   impl->seconds = options.seconds;
   if (options.step_target_seconds > 0 && options.seconds)
     impl->pace.emplace(options.step_target_seconds, kFirstChunkTokens);
@@ -200,6 +201,7 @@ std::vector<TokenOutput> Engine::Commit(std::unique_ptr<StepWork> step) {
   counts.accepted_drafts += out.accepted_drafts;
   counts.execute_seconds += step->execute_seconds;
   counts.sample_seconds += step->sample_seconds;
+  counts.bytes_to_host = step->bytes_to_host;
   counts.commit_seconds += impl_->Now() - begin;
   return std::move(out.tokens);
 }

@@ -101,6 +101,7 @@ engine::EngineOptions ToEngineOptions(const WorkerOptions& options) {
   to.scheduler.max_step_seqs = options.max_seqs;
   to.prefix_caching = options.prefix_cache;
   to.packed_folder = options.packed_cache;
+  to.device_sampling = options.device_sampling;
   to.step_target_seconds = 1e-3 * options.step_target_ms;
   to.seconds = [] { return absl::ToDoubleSeconds(MonotonicNow() - absl::UnixEpoch()); };
   if (options.drafts > 0) {

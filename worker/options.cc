@@ -72,6 +72,9 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
       ->type_name("SHARE");
   app.add_flag("--cuda-graphs,!--no-cuda-graphs", o.cuda_graphs,
                "Record the launches of decode steps on a GPU once and replay them (the default), or launch each anew");
+  app.add_flag("--device-sampling,!--no-device-sampling", o.device_sampling,
+               "Sample on a GPU, which then brings tokens instead of logits (the default), or on the CPU: the answers are "
+               "the same");
   app.add_option("--cuda-plugin", o.cuda_plugin, "The CUDA backend; default: backend_cuda.so beside this program")
       ->type_name("FILE");
   app.add_option("--compute", o.compute,

@@ -22,6 +22,7 @@ struct WorkerOptions {
   std::string cuda_plugin;       // file; empty: beside the program
   int device = 0;                // GPU
   bool cuda_graphs = true;
+  bool device_sampling = true;
   double gpu_memory = 0.9;       // share of a GPU's free memory for KV, unless kv_bytes or kv_blocks say how much
   bool kv_sized = false;         // kv_bytes was given
   std::string compute = "auto";

@@ -218,6 +218,15 @@ void Decoder::Impl::Issue(const kernels::StepBatch& batch, kernels::KvPool& kv, 
                  .logits = logits,
                  .maxima = maxima});
   context->GatherLogits({.logits = logits, .maxima = maxima, .vocab = config.vocab, .borders = split.vocab_borders()});
+  if (rank.rank == 0) context->Sample({.vocab = config.vocab});
+}
+
+kernels::SampleLimits Decoder::sample_limits() const {
+  return impl_->context->sample_limits();
+}
+
+int64_t Decoder::bytes_to_host() const {
+  return impl_->context->bytes_to_host();
 }
 
 absl::Status Decoder::Forward(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits, float* maxima,

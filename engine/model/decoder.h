@@ -42,9 +42,12 @@ class Decoder {
   // The layout of the KV pool that Forward expects: of all ranks, which share one pool, or each use their heads of one.
   kernels::KvLayout kv_layout(int block_size) const;
   int vocab() const;
+  kernels::SampleLimits sample_limits() const;  // as of kernels::Context
+  int64_t bytes_to_host() const;
 
   // One step, of all ranks at once with the same batch. Logits are complete on rank 0 only. logits is
-  // [batch.logit_rows.size()][vocab], host memory; maxima as in kernels::HeadParams. after_layer: called with the
+  // [batch.logit_rows.size()][vocab], host memory; maxima as in kernels::HeadParams; rows
+  // that batch.sampling does not leave to the host are sampled instead. after_layer: called with the
   // number of layers whose KV is final, that of other ranks included (they exchange columns after it is written).
   absl::Status Forward(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits, float* maxima = nullptr,
                        const std::function<void(int layers)>& after_layer = nullptr);

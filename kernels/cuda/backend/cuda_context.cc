@@ -1,7 +1,6 @@
 #include "kernels/cuda/backend/cuda_context.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -91,9 +90,9 @@ absl::Status CudaContext::Allocate() {
     if (!made.ok()) return made.status();
     *memory = *std::move(made);
   }
-  absl::StatusOr<PinnedMemory> host = NewPinnedMemory(logits, "logits");
-  if (!host.ok()) return host.status();
-  host_logits_ = *std::move(host);
+  absl::StatusOr<SampleBuffers> samples = SampleBuffers::Create(limits_);
+  if (!samples.ok()) return samples.status();
+  samples_ = *std::move(samples);
   return absl::OkStatus();
 }
 
@@ -125,6 +124,13 @@ void CudaContext::BeginStep(const StepBatch& batch, const KvLayout& layout) {
   num_logits_ = alike_ ? padded : batch_logits_;
   step_.Fill(batch, layout.block_size, rows_);
   Note(step_.Copy(device_.stream()), "metadata of the step");
+  samples_.Fill(batch.sampling, num_logits_);
+  Note(samples_.Copy(device_.stream()), "metadata of sampling");
+  on_host_.assign(size_t(batch_logits_), true);
+  if (batch.sampling != nullptr) {
+    CHECK_EQ(batch.sampling->rows.size(), size_t(batch_logits_));
+    for (size_t i = 0; i < on_host_.size(); ++i) on_host_[i] = batch.sampling->rows[i].kind == SampleKind::kHost;
+  }
 }
 
 void CudaContext::Embed(const EmbedParams& p) {
@@ -250,7 +256,6 @@ void CudaContext::Head(const HeadParams& p) {
   CHECK_LE(vocab, limits_.max_vocab);
   Norm(p.x, p.norm, p.eps, step_.logit_rows(), num_logits_, "last norm");
   float* const logits = static_cast<float*>(logits_.get()) + p.first;
-  float* const maxima = static_cast<float*>(logits_.get()) + int64_t(limits_.max_logits) * limits_.max_vocab;
   Multiply({.a = static_cast<const __nv_bfloat16*>(normed_.get()),
             .a_stride = Of(p.x).stride(),
             .m = num_logits_,
@@ -261,24 +266,23 @@ void CudaContext::Head(const HeadParams& p) {
   const int blocks = NumLogitBlocks(vocab), first_block = int(p.first / kLogitBlock);
   Note(BlockMaxima({.x = logits,
                     .x_stride = vocab,
-                    .maxima = maxima + first_block,
+                    .maxima = device_maxima() + first_block,
                     .maxima_stride = blocks,
                     .rows = num_logits_,
                     .width = int(count)},
                    device_.stream()),
        "maxima of logits");
-  float* const host = static_cast<float*>(host_logits_.get());
-  Note(cudaMemcpyAsync(host, logits_.get(), size_t(num_logits_ * vocab) * sizeof(float), cudaMemcpyDeviceToHost,
-                       device_.stream()),
-       "logits to the host");
-  Note(cudaMemcpyAsync(host + int64_t(limits_.max_logits) * limits_.max_vocab, maxima,
-                       size_t(num_logits_) * size_t(blocks) * sizeof(float), cudaMemcpyDeviceToHost, device_.stream()),
-       "maxima to the host");
   wanted_ = {p.logits, p.maxima, p.first, count, vocab};
 }
 
 void CudaContext::Gather(const GatherParams&) {}
 void CudaContext::GatherLogits(const GatherLogitsParams&) {}
+
+void CudaContext::Sample(const SampleParams& p) {
+  if (num_logits_ == 0) return;
+  Note(samples_.Launch(static_cast<float*>(logits_.get()), device_maxima(), num_logits_, int(p.vocab), device_.stream()),
+       "sampling");
+}
 
 void CudaContext::AwaitIssued() {
   Note(cudaStreamSynchronize(device_.stream()), "the step");
@@ -307,18 +311,38 @@ void CudaContext::Launch() {
   Note(graphs_.Launch(device_.stream(), rows_), "a recorded step");
 }
 
-absl::Status CudaContext::Finish() {
-  Note(cudaStreamSynchronize(device_.stream()), "the step");
-  if (!status_.ok() || batch_logits_ == 0) return status_;
-  const float* const host = static_cast<const float*>(host_logits_.get());
-  const float* const maxima = host + int64_t(limits_.max_logits) * limits_.max_vocab;
+// Straight to where they are wanted, which is not pinned: few rows take this way.
+void CudaContext::FetchLogits(int begin, int end) {
   const auto& [to, to_maxima, first, count, vocab] = wanted_;
-  const int blocks = NumLogitBlocks(vocab), first_block = int(first / kLogitBlock);
-  for (int64_t row = 0; row < batch_logits_; ++row) {
-    std::copy_n(host + row * vocab + first, count, to + row * vocab + first);
-    if (to_maxima == nullptr) continue;
-    std::copy_n(maxima + row * blocks + first_block, NumLogitBlocks(count), to_maxima + row * blocks + first_block);
+  const auto fetch = [&](float* out, const float* from, int64_t columns, int64_t at, int64_t width) {
+    const int64_t place = begin * columns + at;
+    Note(cudaMemcpy2DAsync(out + place, size_t(columns) * sizeof(float), from + place, size_t(columns) * sizeof(float),
+                           size_t(width) * sizeof(float), size_t(end - begin), cudaMemcpyDeviceToHost,
+                           device_.stream()),
+         "logits to the host");
+    bytes_to_host_ += width * (end - begin) * int64_t(sizeof(float));
+  };
+  fetch(to, static_cast<const float*>(logits_.get()), vocab, first, count);
+  if (to_maxima == nullptr) return;
+  fetch(to_maxima, device_maxima(), NumLogitBlocks(vocab), first / kLogitBlock, NumLogitBlocks(count));
+}
+
+void CudaContext::FetchResults() {
+  int64_t bytes = 0;
+  Note(samples_.Fetch(device_.stream(), &bytes), "tokens to the host");
+  bytes_to_host_ += bytes;
+  for (int row = 0; row < batch_logits_;) {
+    int end = row;
+    while (end < batch_logits_ && on_host_[size_t(end)]) ++end;
+    if (end > row) FetchLogits(row, end);
+    row = end + 1;
   }
+}
+
+absl::Status CudaContext::Finish() {
+  if (status_.ok() && batch_logits_ > 0) FetchResults();
+  Note(cudaStreamSynchronize(device_.stream()), "the step");
+  if (status_.ok() && batch_logits_ > 0) samples_.Take();
   return status_;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -10,6 +11,7 @@
 #include "kernels/cuda/backend/device.h"
 #include "kernels/cuda/backend/kv_pool.h"
 #include "kernels/cuda/backend/memory.h"
+#include "kernels/cuda/backend/sample_buffers.h"
 #include "kernels/cuda/backend/step_buffers.h"
 #include "kernels/cuda/backend/step_graphs.h"
 #include "kernels/cuda/backend/storage.h"
@@ -34,6 +36,9 @@ class CudaContext final : public Context {
   void Head(const HeadParams& p) override;
   void Gather(const GatherParams& p) override;
   void GatherLogits(const GatherLogitsParams& p) override;
+  void Sample(const SampleParams& p) override;
+  SampleLimits sample_limits() const override { return samples_.limits(); }
+  int64_t bytes_to_host() const override { return bytes_to_host_; }
   void AwaitIssued() override;
   absl::Status Finish() override;
 
@@ -42,7 +47,7 @@ class CudaContext final : public Context {
   void EndCapture() override;
 
  private:
-  // Results that Finish brings to the host.
+  // Logits that Finish brings to the host, of the rows that are not sampled.
   struct Wanted {
     float *logits = nullptr, *maxima = nullptr;
     int64_t first = 0, count = 0, vocab = 0;  // columns [first, first + count)
@@ -54,6 +59,12 @@ class CudaContext final : public Context {
   absl::Status Allocate();
   void Note(cudaError_t error, const char* phase);
   void Norm(const Activation* x, const Weight* weight, float eps, const int32_t* chosen, int rows, const char* phase);
+  float* device_maxima() const {
+    return static_cast<float*>(logits_.get()) + int64_t(limits_.max_logits) * limits_.max_vocab;
+  }
+  // Logits and maxima of the rows [begin, end).
+  void FetchLogits(int begin, int end);
+  void FetchResults();
   // The normed rows by these parts.
   void Multiply(GemmArgs args, const char* phase);
 
@@ -70,7 +81,9 @@ class CudaContext final : public Context {
   StepGraphs graphs_;
   DeviceMemory normed_;  // bf16 [max_rows][PaddedRow(max_hidden)]
   DeviceMemory logits_;  // f32 [max_logits][max_vocab], then the maxima [max_logits][NumLogitBlocks(max_vocab)]
-  PinnedMemory host_logits_;
+  SampleBuffers samples_;
+  std::vector<bool> on_host_;  // [batch_logits_] whether the host wants the logits
+  int64_t bytes_to_host_ = 0;
   DeviceMemory gemm_space_, attention_space_;
   size_t gemm_bytes_ = 0;
   Wanted wanted_;  // of the step; in a replayed one all but the places is as recorded
