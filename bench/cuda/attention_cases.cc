@@ -94,7 +94,7 @@ std::vector<KernelCase> AttentionCases(bool tiny) {
             Case("prefill attention", "100", {1, 100, 100})};
   }
   std::vector<KernelCase> cases;
-  for (const auto [seqs, context] : {std::pair(64, 1024), {64, 4096}, {64, 8192}, {1, 1024}, {1, 4096}, {1, 32768}}) {
+  for (const auto& [seqs, context] : {std::pair(64, 1024), {64, 4096}, {64, 8192}, {1, 1024}, {1, 4096}, {1, 32768}}) {
     cases.push_back(Case("decode attention", absl::StrCat(seqs, " x ", context), {seqs, 1, context}));
   }
   cases.push_back(Case("decode attention, int8", "64 x 4096", {64, 1, 4096, KvDType::kInt8}));

@@ -3,7 +3,8 @@
 //   kernel_bench [--filter TEXT] [--list] [--tiny]
 //
 // Launches are timed in groups between two events of the device, so that neither the host nor a launch's latency counts
-// where the kernel takes longer than that. One JSON object a line and case: median and best of the groups.
+// where the kernel takes longer than that. JSON, a line each: the device, then of each case median and best of the
+// groups.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -94,8 +95,27 @@ absl::StatusOr<nlohmann::json> Measure(const Flags& flags, const KernelCase& c) 
                         {"launches", count * flags.groups}};
 }
 
+absl::StatusOr<nlohmann::json> DeviceFacts(int device) {
+  cudaDeviceProp properties;
+  int driver = 0;
+  cudaError_t error = cudaGetDeviceProperties(&properties, device);
+  if (error == cudaSuccess) error = cudaDriverGetVersion(&driver);
+  if (error != cudaSuccess) return ToStatus(error, "the GPU's properties");
+  return nlohmann::json{{"device", properties.name},
+                        {"sm", properties.major * 10 + properties.minor},
+                        {"processors", properties.multiProcessorCount},
+                        {"memory_bytes", properties.totalGlobalMem},
+                        {"l2_bytes", properties.l2CacheSize},
+                        {"cuda_of_driver", driver}};
+}
+
 absl::Status Run(const Flags& flags) {
   if (absl::Status status = ToStatus(cudaSetDevice(flags.device), "choosing the GPU"); !status.ok()) return status;
+  if (!flags.list) {
+    auto facts = DeviceFacts(flags.device);
+    if (!facts.ok()) return facts.status();
+    std::cout << facts->dump() << std::endl;
+  }
   std::vector<KernelCase> cases = RowCases(flags.tiny);
   for (auto more : {ProductCases(flags.tiny), AttentionCases(flags.tiny)}) {
     cases.insert(cases.end(), more.begin(), more.end());

@@ -168,7 +168,11 @@ function(host_cuda_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS "unit;host_cuda;${ARG_LABELS}")
   sluice_test_labels(${name} host_cuda ${ARG_LABELS})
   if(NOT ARG_ON_HOST_ONLY)
-    host_cuda_device_twin(${name} "${ARG_DEPS}" "${ARG_LIBS}" "${${name}_SET_OBJECTS}")
+    # Kernels of the product run as the product has them, compiled for each architecture; a test's own from their PTX.
+    if(ARG_CU OR NOT ${name}_SET_DEVICE_OBJECTS)
+      set(${name}_SET_DEVICE_OBJECTS ${${name}_SET_OBJECTS})
+    endif()
+    host_cuda_device_twin(${name} "${ARG_DEPS}" "${ARG_LIBS}" "${${name}_SET_DEVICE_OBJECTS}")
   endif()
 endfunction()
 
