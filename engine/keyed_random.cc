@@ -22,7 +22,8 @@ __attribute__((target("avx2"))) inline __m256d ToUniformAvx2(__m256i low, __m256
 // numbers are done.
 __attribute__((target("avx2"))) size_t FillUniformAvx2(const RandomKey& key, uint32_t first, std::span<double> out) {
   const __m256i low_half = _mm256_set1_epi64x(0xFFFFFFFF);
-  const __m256i m0 = _mm256_set1_epi64x(kernels::kPhiloxMultiplier0), m1 = _mm256_set1_epi64x(kernels::kPhiloxMultiplier1);
+  const __m256i m0 = _mm256_set1_epi64x(kernels::kPhiloxMultiplier0),
+                m1 = _mm256_set1_epi64x(kernels::kPhiloxMultiplier1);
   size_t done = 0;
   for (; done + 8 <= out.size(); done += 8) {
     const uint32_t block = (first + uint32_t(done)) / 2;
@@ -30,7 +31,8 @@ __attribute__((target("avx2"))) size_t FillUniformAvx2(const RandomKey& key, uin
     __m256i c1 = _mm256_set1_epi64x(key.position), c2 = _mm256_set1_epi64x(key.choice);
     __m256i c3 = _mm256_set1_epi64x(uint32_t(key.purpose));
     uint32_t k0 = uint32_t(key.seed), k1 = uint32_t(key.seed >> 32);
-    for (int round = 0; round < kernels::kPhiloxRounds; ++round, k0 += kernels::kPhiloxWeyl0, k1 += kernels::kPhiloxWeyl1) {
+    for (int round = 0; round < kernels::kPhiloxRounds;
+         ++round, k0 += kernels::kPhiloxWeyl0, k1 += kernels::kPhiloxWeyl1) {
       const __m256i p0 = _mm256_mul_epu32(m0, c0), p1 = _mm256_mul_epu32(m1, c2);
       c0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), c1), _mm256_set1_epi64x(k0));
       c2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), c3), _mm256_set1_epi64x(k1));

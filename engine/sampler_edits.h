@@ -18,8 +18,8 @@
 
 namespace sluice::engine {
 
-// End-of-sequence and stop tokens of the vocabulary, ascending, each once; and the lowest id that is none of such a list
-// (0 if all are).
+// End-of-sequence and stop tokens of the vocabulary, ascending, each once; and the lowest id that is none of such a
+// list (0 if all are).
 std::vector<int32_t> MaskedIds(const SamplingParams& params, int vocab);
 int32_t LowestUnmasked(std::span<const int32_t> masked, int vocab);
 

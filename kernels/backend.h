@@ -289,12 +289,12 @@ class Context {
   // Waits for the step. An error here is the step's, and the context is unusable if it is not OK.
   virtual absl::Status Finish() = 0;
 
-  // Steps of one token a sequence, all with logits, look alike, and a device may record the phases of one to run them again
-  // at the cost of one launch. Between BeginStep and the phases: if Replay returns true, the step's phases have been
-  // issued, with all parameters as recorded but where results go; do not issue them. Else, if BeginCapture does,
-  // they are only recorded up to EndCapture, which then issues them. Both return false where the step or the backend has
-  // no use for it; then phases are issued as they come. What a recorded phase names (weights, activations, the pool) must
-  // outlive the context.
+  // Steps of one token a sequence, all with logits, look alike, and a device may record the phases of one to run them
+  // again at the cost of one launch. Between BeginStep and the phases: if Replay returns true, the step's phases have
+  // been issued, with all parameters as recorded but where results go; do not issue them. Else, if BeginCapture does,
+  // they are only recorded up to EndCapture, which then issues them. Both return false where the step or the backend
+  // has no use for it; then phases are issued as they come. What a recorded phase names (weights, activations, the
+  // pool) must outlive the context.
   virtual bool Replay(float* logits, float* maxima) = 0;
   virtual bool BeginCapture() = 0;
   virtual void EndCapture() = 0;

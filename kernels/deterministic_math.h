@@ -1,8 +1,8 @@
 // exp and log in double that give the same bits on every machine, CPU or GPU.
 //
 // Promise: only IEEE additions, multiplications and divisions in a fixed order, none of them fused (on a CPU the build
-// forbids contraction, on a GPU Times and Plus do), so the result depends on the argument alone, not on a library. Errors
-// are a few units in the last place of a double, far below the f32 in which logits and tables are kept.
+// forbids contraction, on a GPU Times and Plus do), so the result depends on the argument alone, not on a library.
+// Errors are a few units in the last place of a double, far below the f32 in which logits and tables are kept.
 #pragma once
 
 #include <bit>

@@ -1,5 +1,5 @@
-// What a device needs to turn rows of logits into tokens, and what it gives back. What the fields mean, the order of the
-// transforms and every tie are engine/sampler.h's; the arithmetic is sampling_math.h's: a device's token and its
+// What a device needs to turn rows of logits into tokens, and what it gives back. What the fields mean, the order of
+// the transforms and every tie are engine/sampler.h's; the arithmetic is sampling_math.h's: a device's token and its
 // log-probabilities are those of the CPU, bit for bit.
 #pragma once
 
@@ -44,10 +44,10 @@ struct SampledToken {
 
 // All rows of logits of a step; host arrays that must stay alive until Finish().
 struct SampleBatch {
-  std::span<const SampleRow> rows;    // [logits]
-  std::span<const LogitEdit> edits;   // of the rows, one after the other
-  std::span<SampledToken> tokens;     // out [logits]: those of rows that are drawn or given
-  std::span<SampledToken> tops;       // out: the alternatives, best first
+  std::span<const SampleRow> rows;   // [logits]
+  std::span<const LogitEdit> edits;  // of the rows, one after the other
+  std::span<SampledToken> tokens;    // out [logits]: those of rows that are drawn or given
+  std::span<SampledToken> tops;      // out: the alternatives, best first
 };
 
 // What a context samples; all 0: nothing.

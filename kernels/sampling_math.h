@@ -2,7 +2,8 @@
 // bits. Everything is per token or in an order that is fixed here:
 //  - A weight is exp((x - max) / temperature), 1 for the best.
 //  - Masses, which decide where top-p cuts, are integers: weights in units of 1 / MassScale. So their sum has no order.
-//  - The sum for log-probabilities is of double weights: in a block of kLogitBlock logits eight lanes (lane l sums l, l +
+//  - The sum for log-probabilities is of double weights: in a block of kLogitBlock logits eight lanes (lane l sums l, l
+//  +
 //    8, ...) and one tree; blocks add in ascending order within a chunk of kSampleChunk logits, and so do the chunks.
 #pragma once
 

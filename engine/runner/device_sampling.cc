@@ -137,7 +137,8 @@ SampleResult DeviceSampling::TakenTask(const SampleTask& task, size_t first_row)
   if (!task.samples) return result;
   const size_t row = first_row + task.targets.size();
   SampleState& s = *task.states[0];
-  result.tokens = HoldingDrafts(task.drafts, s.params, s.generated, &s.counts, [&](size_t i) { return Taken(row + i); });
+  result.tokens =
+      HoldingDrafts(task.drafts, s.params, s.generated, &s.counts, [&](size_t i) { return Taken(row + i); });
   s.Advance(int(result.tokens.size()), result.tokens.back().token);
   return result;
 }

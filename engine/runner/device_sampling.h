@@ -1,8 +1,9 @@
-// Which rows of a step's logits the device turns into tokens, in the words of kernels/sampling.h; the rest of its answers.
+// Which rows of a step's logits the device turns into tokens, in the words of kernels/sampling.h; the rest of its
+// answers.
 //
-// Promise: a task's results are those of SampleRows on the same logits, bit for bit. What the device cannot do, or has no
-// room for, is left to the host, whole tasks at a time: choices that fork off (several draws of one row) and drafts that
-// are judged by the classic rule among them.
+// Promise: a task's results are those of SampleRows on the same logits, bit for bit. What the device cannot do, or has
+// no room for, is left to the host, whole tasks at a time: choices that fork off (several draws of one row) and drafts
+// that are judged by the classic rule among them.
 #pragma once
 
 #include <algorithm>
@@ -48,8 +49,8 @@ class DeviceSampling {
   bool TakesLogprobs(int logprobs) const { return std::min(logprobs, vocab_) <= limits_.tops; }
   void Add(kernels::SampleRow row);
   // False: no room.
-  bool AddEdits(const SamplingParams& params, int generated, const TokenCounts* counts,
-                std::span<const int32_t> drafts, kernels::SampleRow& row);
+  bool AddEdits(const SamplingParams& params, int generated, const TokenCounts* counts, std::span<const int32_t> drafts,
+                kernels::SampleRow& row);
 
   const kernels::SampleLimits limits_;
   const int vocab_;

@@ -52,10 +52,9 @@ absl::Status Executor::Execute(StepWork& step) {
   for (size_t i = 0; i < step.tasks.size(); ++i) {
     const SampleTask& task = step.tasks[i];
     const size_t rows = NumLogits(task);
-    step.results.push_back(on_device[i]
-                               ? device_->TakenTask(task, row)
-                               : SampleRows(task, std::span(logits_.get() + row * vocab, rows * vocab), vocab, rule_,
-                                            std::span(maxima_.get() + row * blocks, rows * blocks)));
+    step.results.push_back(on_device[i] ? device_->TakenTask(task, row)
+                                        : SampleRows(task, std::span(logits_.get() + row * vocab, rows * vocab), vocab,
+                                                     rule_, std::span(maxima_.get() + row * blocks, rows * blocks)));
     row += rows;
   }
   if (seconds_) step.sample_seconds = seconds_() - begin;

@@ -20,7 +20,8 @@ inline size_t NumLogits(const SampleTask& task) {
   return task.targets.size() + (task.samples ? 1 + task.drafts.size() : 0);
 }
 
-// logits is [NumLogits][vocab], used as scratch; maxima those of its blocks, or nothing (sampler.h). Advances the task's states.
+// logits is [NumLogits][vocab], used as scratch; maxima those of its blocks, or nothing (sampler.h). Advances the
+// task's states.
 SampleResult SampleRows(const SampleTask& task, std::span<float> logits, size_t vocab,
                         DraftRule rule = DraftRule::kEquality, std::span<const float> maxima = {});
 

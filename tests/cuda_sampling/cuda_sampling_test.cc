@@ -1,5 +1,5 @@
-// The kernels that sample on a GPU against the sampler of the CPU (engine/sampler.h): the same token and the same bits of
-// every log-probability, for whatever rows are sampled side by side.
+// The kernels that sample on a GPU against the sampler of the CPU (engine/sampler.h): the same token and the same bits
+// of every log-probability, for whatever rows are sampled side by side.
 #include <cuda_runtime_api.h>
 
 #include <bit>
@@ -20,8 +20,8 @@
 namespace sluice {
 namespace {
 
-using engine::SampleKey;
 using engine::Sampled;
+using engine::SampleKey;
 using engine::SamplingParams;
 using engine::TokenCounts;
 using kernels::LogitEdit;

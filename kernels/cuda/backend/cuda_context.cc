@@ -126,7 +126,7 @@ void CudaContext::BeginStep(const StepBatch& batch, const KvLayout& layout) {
   Note(step_.Copy(device_.stream()), "metadata of the step");
   samples_.Fill(batch.sampling, num_logits_);
   Note(samples_.Copy(device_.stream()), "metadata of sampling");
-  on_host_.assign(size_t(batch_logits_), true);
+  on_host_.assign(size_t(batch_logits_), limits_.collective == nullptr || limits_.collective->rank() == 0);
   if (batch.sampling != nullptr) {
     CHECK_EQ(batch.sampling->rows.size(), size_t(batch_logits_));
     for (size_t i = 0; i < on_host_.size(); ++i) on_host_[i] = batch.sampling->rows[i].kind == SampleKind::kHost;
@@ -280,8 +280,9 @@ void CudaContext::GatherLogits(const GatherLogitsParams&) {}
 
 void CudaContext::Sample(const SampleParams& p) {
   if (num_logits_ == 0) return;
-  Note(samples_.Launch(static_cast<float*>(logits_.get()), device_maxima(), num_logits_, int(p.vocab), device_.stream()),
-       "sampling");
+  Note(
+      samples_.Launch(static_cast<float*>(logits_.get()), device_maxima(), num_logits_, int(p.vocab), device_.stream()),
+      "sampling");
 }
 
 void CudaContext::AwaitIssued() {
@@ -316,10 +317,10 @@ void CudaContext::FetchLogits(int begin, int end) {
   const auto& [to, to_maxima, first, count, vocab] = wanted_;
   const auto fetch = [&](float* out, const float* from, int64_t columns, int64_t at, int64_t width) {
     const int64_t place = begin * columns + at;
-    Note(cudaMemcpy2DAsync(out + place, size_t(columns) * sizeof(float), from + place, size_t(columns) * sizeof(float),
-                           size_t(width) * sizeof(float), size_t(end - begin), cudaMemcpyDeviceToHost,
-                           device_.stream()),
-         "logits to the host");
+    Note(
+        cudaMemcpy2DAsync(out + place, size_t(columns) * sizeof(float), from + place, size_t(columns) * sizeof(float),
+                          size_t(width) * sizeof(float), size_t(end - begin), cudaMemcpyDeviceToHost, device_.stream()),
+        "logits to the host");
     bytes_to_host_ += width * (end - begin) * int64_t(sizeof(float));
   };
   fetch(to, static_cast<const float*>(logits_.get()), vocab, first, count);

@@ -64,11 +64,12 @@ cudaError_t SampleBuffers::Copy(cudaStream_t stream) {
   if (limits_.rows == 0 || used_rows_ == 0) return cudaSuccess;
   char* const device = static_cast<char*>(device_in_.get());
   const char* const host = static_cast<const char*>(host_in_.get());
-  const cudaError_t error = cudaMemcpyAsync(device, host, size_t(used_rows_) * sizeof(SampleRow), cudaMemcpyHostToDevice,
-                                            stream);
+  const cudaError_t error =
+      cudaMemcpyAsync(device, host, size_t(used_rows_) * sizeof(SampleRow), cudaMemcpyHostToDevice, stream);
   if (error != cudaSuccess || used_edits_ == 0) return error;
   const size_t at = size_t(limits_.rows) * sizeof(SampleRow);
-  return cudaMemcpyAsync(device + at, host + at, size_t(used_edits_) * sizeof(LogitEdit), cudaMemcpyHostToDevice, stream);
+  return cudaMemcpyAsync(device + at, host + at, size_t(used_edits_) * sizeof(LogitEdit), cudaMemcpyHostToDevice,
+                         stream);
 }
 
 cudaError_t SampleBuffers::Launch(float* logits, float* maxima, int launched, int vocab, cudaStream_t stream) const {

@@ -20,8 +20,8 @@ class SampleBuffers {
 
   const SampleLimits& limits() const { return limits_; }
 
-  // Fills the host's copy, with rows behind the batch's, up to `rows`, that are left to the host. CHECKs that it is within
-  // the limits. null: all are left to the host.
+  // Fills the host's copy, with rows behind the batch's, up to `rows`, that are left to the host. CHECKs that it is
+  // within the limits. null: all are left to the host.
   void Fill(const SampleBatch* batch, int rows);
 
   // On `stream`, which must have ended what it did with the buffers before.
@@ -30,8 +30,8 @@ class SampleBuffers {
   // The rows of the last copy; `logits` and `maxima` as in SampleArgs.
   cudaError_t Launch(float* logits, float* maxima, int rows, int vocab, cudaStream_t stream) const;
 
-  // Brings the results of the batch of the last Fill; they are in its spans after Take, once the stream has ended. Returns
-  // the bytes in *bytes.
+  // Brings the results of the batch of the last Fill; they are in its spans after Take, once the stream has ended.
+  // Returns the bytes in *bytes.
   cudaError_t Fetch(cudaStream_t stream, int64_t* bytes);
   void Take() const;
 

@@ -87,7 +87,8 @@ __device__ inline float LargestOf(const LogitRow& row, float* shared) {
   for (int block = int(threadIdx.x); block < row.blocks; block += int(blockDim.x)) {
     largest = fmaxf(largest, row.maxima[block]);
   }
-  return FoldThreads(largest, [](float a, float b) { return fmaxf(a, b); }, shared);
+  return FoldThreads(
+      largest, [](float a, float b) { return fmaxf(a, b); }, shared);
 }
 
 }  // namespace sluice::kernels::cuda

@@ -1,8 +1,7 @@
-#include "kernels/cuda/sampling/sample.h"
-
 #include <limits>
 
 #include "kernels/cuda/sampling/row.cuh"
+#include "kernels/cuda/sampling/sample.h"
 #include "kernels/cuda/sampling/select.cuh"
 #include "kernels/philox.h"
 
@@ -31,11 +30,11 @@ struct Work {
   SampleArgs args;
   int blocks, chunks;
   double mass_scale;
-  RowState* states;       // [rows]
-  double* sums;           // [rows][chunks] of weights at temperature 1, before the edits
-  Bid* bids;              // [rows][chunks]
-  uint64_t* masses;       // [rows][kWeightClasses]
-  float* originals;       // [edits] the logits before
+  RowState* states;  // [rows]
+  double* sums;      // [rows][chunks] of weights at temperature 1, before the edits
+  Bid* bids;         // [rows][chunks]
+  uint64_t* masses;  // [rows][kWeightClasses]
+  float* originals;  // [edits] the logits before
 
   __device__ LogitRow Row(int row) const {
     return {args.logits + int64_t(row) * args.vocab, args.maxima + int64_t(row) * blocks, args.vocab, blocks};
@@ -50,8 +49,8 @@ struct Work {
 };
 
 __device__ double UniformOf(const SampleRow& row, int id) {
-  const PhiloxBlock block = Philox({{uint32_t(id) / 2, row.position, row.choice, 0}}, uint32_t(row.seed),
-                                   uint32_t(row.seed >> 32));
+  const PhiloxBlock block =
+      Philox({{uint32_t(id) / 2, row.position, row.choice, 0}}, uint32_t(row.seed), uint32_t(row.seed >> 32));
   return id % 2 == 0 ? PhiloxUniform(block.word[0], block.word[1]) : PhiloxUniform(block.word[2], block.word[3]);
 }
 
@@ -92,8 +91,7 @@ struct TopsShared {
 };
 
 // The alternatives, best first, with their logits in the place of log-probabilities.
-__device__ void WriteTops(const LogitRow& row, int count, SampledToken* tops, TopsShared& found,
-                          SelectShared& select) {
+__device__ void WriteTops(const LogitRow& row, int count, SampledToken* tops, TopsShared& found, SelectShared& select) {
   if (threadIdx.x == 0) found.count = 0;
   const uint64_t least = SelectBest(row, count, select);
   VisitBlocks(
@@ -232,11 +230,12 @@ __device__ uint64_t CutOf(const Work& work, const SampleRow& of, const LogitRow&
   __syncthreads();
   uint64_t total = 0;
   for (int i = int(threadIdx.x); i < kWeightClasses; i += kSelectThreads) total += SharedSum(shared.masses[i]);
-  total = FoldThreads(total, [](uint64_t a, uint64_t b) { return a + b; }, shared.warp_sums);
+  total = FoldThreads(
+      total, [](uint64_t a, uint64_t b) { return a + b; }, shared.warp_sums);
   __syncthreads();
   const uint64_t wanted = NucleusMass(total, of.top_p);
-  const Crossing crossing =
-      FindCrossing(kWeightClasses, 0, wanted, [&](int i) { return SharedSum(shared.masses[i]); }, shared);
+  const Crossing crossing = FindCrossing(
+      kWeightClasses, 0, wanted, [&](int i) { return SharedSum(shared.masses[i]); }, shared);
   return SelectMass(row, weighing, cut, crossing.at, crossing.before, wanted, shared);
 }
 
@@ -377,8 +376,8 @@ size_t RoundUp(size_t bytes) {
   return (bytes + kAligned - 1) / kAligned * kAligned;
 }
 
-// Places the arrays behind `workspace`; returns where they end. The edits' originals come last: only they depend on more
-// than rows and vocabulary.
+// Places the arrays behind `workspace`; returns where they end. The edits' originals come last: only they depend on
+// more than rows and vocabulary.
 size_t Place(Work& work, int rows, int edits) {
   char* const begin = static_cast<char*>(work.args.workspace);
   size_t at = 0;
@@ -411,7 +410,8 @@ size_t SampleWorkspace(int rows, int vocab, int edits) {
 }
 
 cudaError_t Sample(const SampleArgs& args, cudaStream_t stream) {
-  if (args.rows < 0 || args.rows > 65535 || args.vocab <= 0 || args.vocab > kMostSampleVocab) return cudaErrorInvalidValue;
+  if (args.rows < 0 || args.rows > 65535 || args.vocab <= 0 || args.vocab > kMostSampleVocab)
+    return cudaErrorInvalidValue;
   if (args.rows == 0) return cudaSuccess;
   Work work = WorkOf(args);
   Place(work, args.rows, 0);

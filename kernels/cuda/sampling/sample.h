@@ -1,4 +1,5 @@
-// Rows of logits to tokens and log-probabilities, on the device, with the bits of the CPU's sampler (kernels/sampling.h).
+// Rows of logits to tokens and log-probabilities, on the device, with the bits of the CPU's sampler
+// (kernels/sampling.h).
 //
 // Nothing in here waits for another block, and what is launched depends on the numbers of rows and logits alone, so it
 // can be part of a graph: rows that are not to be sampled (SampleKind::kHost) cost a few empty blocks.
@@ -15,17 +16,17 @@
 
 namespace sluice::kernels::cuda {
 
-inline constexpr int kMostSampleTops = 128;         // alternatives of a row
-inline constexpr int kMostSampleVocab = 64 << 14;   // logits of a row
+inline constexpr int kMostSampleTops = 128;        // alternatives of a row
+inline constexpr int kMostSampleVocab = 64 << 14;  // logits of a row
 
 struct SampleArgs {
-  float* logits = nullptr;              // [rows][vocab]
-  float* maxima = nullptr;              // [rows][NumLogitBlocks(vocab)]: the largest of each block, NaN counting for nothing
-  const SampleRow* rows_of = nullptr;   // [rows]
-  const LogitEdit* edits = nullptr;     // as the rows say
-  SampledToken* tokens = nullptr;       // out [rows]
-  SampledToken* tops = nullptr;         // out, as the rows say
-  void* workspace = nullptr;            // of SampleWorkspace bytes, aligned to 256
+  float* logits = nullptr;  // [rows][vocab]
+  float* maxima = nullptr;  // [rows][NumLogitBlocks(vocab)]: the largest of each block, NaN counting for nothing
+  const SampleRow* rows_of = nullptr;  // [rows]
+  const LogitEdit* edits = nullptr;    // as the rows say
+  SampledToken* tokens = nullptr;      // out [rows]
+  SampledToken* tops = nullptr;        // out, as the rows say
+  void* workspace = nullptr;           // of SampleWorkspace bytes, aligned to 256
   int rows = 0, vocab = 0;
 };
 

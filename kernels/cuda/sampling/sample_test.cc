@@ -1,5 +1,5 @@
-// The kernels against a sampler that sorts and adds one after the other. tests/cuda_sampling compares them with the CPU's
-// sampler, bit by bit; this one shares only exp, log and the generator with them.
+// The kernels against a sampler that sorts and adds one after the other. tests/cuda_sampling compares them with the
+// CPU's sampler, bit by bit; this one shares only exp, log and the generator with them.
 #include "kernels/cuda/sampling/sample.h"
 
 #include <algorithm>
@@ -50,7 +50,8 @@ int NaiveToken(const Row& row) {
     float& logit = x[size_t(edit.id)];
     logit += edit.bias;
     if (edit.count >= 0) {
-      double y = logit > 0 ? double(logit) / double(of.repetition_penalty) : double(logit) * double(of.repetition_penalty);
+      double y =
+          logit > 0 ? double(logit) / double(of.repetition_penalty) : double(logit) * double(of.repetition_penalty);
       if (edit.count > 0) y -= double(of.frequency_penalty) * edit.count + double(of.presence_penalty);
       logit = float(y);
     }
@@ -100,8 +101,9 @@ Results Launch(const std::vector<Row>& rows, int vocab) {
     logits.insert(logits.end(), row.logits.begin(), row.logits.end());
     const std::vector<float> clean = Clean(row.logits);
     for (size_t b = 0; b < blocks; ++b) {
-      maxima.push_back(*std::max_element(clean.begin() + std::ptrdiff_t(b * kLogitBlock),
-                                         clean.begin() + std::ptrdiff_t(std::min(clean.size(), (b + 1) * kLogitBlock))));
+      maxima.push_back(
+          *std::max_element(clean.begin() + std::ptrdiff_t(b * kLogitBlock),
+                            clean.begin() + std::ptrdiff_t(std::min(clean.size(), (b + 1) * kLogitBlock))));
     }
   }
   DeviceArray<float> device_logits(logits), device_maxima(maxima);
@@ -147,7 +149,8 @@ Row RandomRow(Numbers& numbers, int vocab) {
   if (numbers.Below(2) == 0) {
     const int step = 1 + numbers.Below(vocab);
     for (int id = numbers.Below(step); id < vocab; id += step) {
-      row.edits.push_back({id, numbers.Below(4) - 1, numbers.Below(3) == 0 ? numbers.Next(2) : 0, numbers.Below(5) == 0});
+      row.edits.push_back(
+          {id, numbers.Below(4) - 1, numbers.Below(3) == 0 ? numbers.Next(2) : 0, numbers.Below(5) == 0});
     }
   }
   return row;

@@ -41,7 +41,8 @@ struct Crossing {
 
 // REQUIRES: there is one, and before < wanted; count is a multiple of kSelectThreads; what `value` reads is there.
 template <typename Value>
-__device__ inline Crossing FindCrossing(int count, uint64_t before, uint64_t wanted, Value value, SelectShared& shared) {
+__device__ inline Crossing FindCrossing(int count, uint64_t before, uint64_t wanted, Value value,
+                                        SelectShared& shared) {
   const int each = count / kSelectThreads, lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   uint64_t mine = 0;
   for (int i = 0; i < each; ++i) mine += value(int(threadIdx.x) * each + i);
@@ -140,8 +141,8 @@ struct Weighing {
   __device__ int Class(float x) const { return WeightClass(Clean(x), max, class_scale); }
 };
 
-// The rank of the last token that is needed so that the tokens from the best on have the mass `wanted`. That token is of class `crossing`, and all better classes have the mass `before` < wanted; only tokens
-// of rank >= floor count.
+// The rank of the last token that is needed so that the tokens from the best on have the mass `wanted`. That token is
+// of class `crossing`, and all better classes have the mass `before` < wanted; only tokens of rank >= floor count.
 __device__ inline uint64_t SelectMass(const LogitRow& row, const Weighing& weighing, uint64_t floor, int crossing,
                                       uint64_t before, uint64_t wanted, SelectShared& shared) {
   uint64_t prefix = 0;
@@ -160,8 +161,8 @@ __device__ inline uint64_t SelectMass(const LogitRow& row, const Weighing& weigh
       AddShared(shared.masses[digit.Of(rank)], weighing.Mass(x));
     });
     __syncthreads();
-    const Crossing at =
-        FindCrossing(kDigitValues, before, wanted, [&](int i) { return SharedSum(shared.masses[i]); }, shared);
+    const Crossing at = FindCrossing(
+        kDigitValues, before, wanted, [&](int i) { return SharedSum(shared.masses[i]); }, shared);
     const bool one = shared.counts[at.at] == 1;
     __syncthreads();
     prefix |= digit.Ranks(at.at);
