@@ -150,7 +150,7 @@ __device__ void Edit(const Work& work, const SampleRow& of, const LogitRow& row,
   }
 }
 
-__global__ void __launch_bounds__(kSelectThreads) EditKernel(const Work work) {
+__global__ void __launch_bounds__(kSelectThreads, 1) EditKernel(const Work work) {
   __shared__ SelectShared select;
   __shared__ TopsShared tops;
   __shared__ float largest[32];
@@ -297,7 +297,7 @@ struct Race {
   }
 };
 
-__global__ void __launch_bounds__(kChunkThreads) RaceKernel(const Work work) {
+__global__ void __launch_bounds__(kChunkThreads, 1) RaceKernel(const Work work) {
   __shared__ Bid bids[32];
   const SampleRow& of = work.args.rows_of[blockIdx.y];
   if (of.kind != SampleKind::kDraw) return;
