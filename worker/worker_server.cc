@@ -129,8 +129,6 @@ void WorkerServer::OnLostRank(const absl::Status& lost) {
 absl::Status WorkerServer::MakeRole(const WorkerOptions& options, const RoleFactory& make_role,
                                     std::function<void()> on_engine_error) {
   EngineLoopOptions loop;
-  // While a device computes, the CPU has time to plan the next step.
-  if (backend_->FreeMemory().has_value()) loop.steps_ahead = engine::Engine::kMaxStepsUnderWay;
   {
     absl::MutexLock lock(&mutex_);
     if (!engine_error_.ok()) return engine_error_;  // a rank was lost already
