@@ -30,6 +30,7 @@ class SharedMemoryCollective final : public kernels::Collective {
 
   int rank() const override { return rank_; }
   int size() const override { return ranks_; }
+  bool lost() const override { return aborted(); }
   absl::Status Gather(float* rows, int64_t ld, int64_t count, std::span<const int64_t> borders, To to) override;
 
   // Every rank's current and later calls fail. Safe from any thread or process.

@@ -52,12 +52,14 @@ absl::StatusOr<std::unique_ptr<Weight>> Upload(const HostTensor& tensor, bool f3
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::unique_ptr<Device> device, bool graphs) : device_(std::move(device)), graphs_(graphs) {}
+  CudaBackend(std::unique_ptr<Device> device, const CudaOptions& options)
+      : device_(std::move(device)), options_(options) {}
 
   std::string_view numerics_id() const override { return "cuda-bf16.1"; }
   std::string_view packing_id() const override { return "cuda-bf16.1"; }
   KvDType kv_dtype() const override { return KvDType::kBF16; }
   size_t PackedBytes(const HostTensor&) const override { return 0; }
+  bool has_own_memory() const override { return true; }
   std::optional<int64_t> FreeMemory() const override {
     size_t free = 0, total = 0;
     if (!device_->MakeCurrent().ok() || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
@@ -83,12 +85,12 @@ class CudaBackend final : public Backend {
     return CudaKvPool::Create(layout, num_blocks, *device_);
   }
   absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const override {
-    return CudaContext::Create(limits, *device_, graphs_);
+    return CudaContext::Create(limits, *device_, options_);
   }
 
  private:
   std::unique_ptr<Device> device_;
-  bool graphs_;
+  const CudaOptions options_;
 };
 
 }  // namespace
@@ -96,7 +98,7 @@ class CudaBackend final : public Backend {
 absl::StatusOr<std::unique_ptr<Backend>> NewCudaBackend(const CudaOptions& options) {
   absl::StatusOr<std::unique_ptr<Device>> device = Device::Open(options.device);
   if (!device.ok()) return device.status();
-  return std::make_unique<CudaBackend>(*std::move(device), options.graphs);
+  return std::make_unique<CudaBackend>(*std::move(device), options);
 }
 
 }  // namespace sluice::kernels::cuda

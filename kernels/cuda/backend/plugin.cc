@@ -8,7 +8,10 @@ using sluice::kernels::CudaPlugin;
 
 constexpr CudaPlugin kPlugin = {
     .build = sluice::kernels::kCudaPluginBuild, .new_backend = [](const sluice::kernels::CudaPluginOptions& options) {
-      return sluice::kernels::cuda::NewCudaBackend({.device = options.device, .graphs = options.graphs});
+      return sluice::kernels::cuda::NewCudaBackend({.device = options.device,
+                                                    .graphs = options.graphs,
+                                                    .nccl_library = options.nccl_library,
+                                                    .rank_timeout = absl::Seconds(options.rank_timeout_seconds)});
     }};
 
 }  // namespace
