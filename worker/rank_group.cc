@@ -125,6 +125,14 @@ absl::Status RankGroup::AwaitReady() {
   return lost_.ok() ? met : lost_;
 }
 
+absl::Status RankGroup::Explain(const absl::Status& error) {
+  constexpr absl::Duration kMoment = absl::Milliseconds(300);
+  absl::MutexLock lock(&mutex_);
+  const auto lost = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !lost_.ok(); };
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&lost), kMoment)) return error;
+  return absl::Status(error.code(), absl::StrCat(lost_.message(), "; ", error.message()));
+}
+
 RankGroup::~RankGroup() {
   leaving_ = true;
   const uint64_t one = 1;

@@ -51,6 +51,10 @@ class RankGroup {
   // Waits until every rank has its weights; UNAVAILABLE, naming the rank, if one ends instead.
   absl::Status AwaitReady();
 
+  // A step's error, with the end of a rank's process as its reason where there is one: what ranks exchange may fail a
+  // moment before that is noticed.
+  absl::Status Explain(const absl::Status& error);
+
  private:
   struct Child {
     int rank;

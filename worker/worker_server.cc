@@ -152,7 +152,8 @@ absl::Status WorkerServer::MakeRole(const WorkerOptions& options, const RoleFact
     if (!engine_error_.ok()) return engine_error_;  // a rank was lost already
     on_engine_error_ = on_engine_error;
   }
-  loop.on_engine_error = [this, notify = std::move(on_engine_error)](const absl::Status& status) {
+  loop.on_engine_error = [this, notify = std::move(on_engine_error)](absl::Status status) {
+    if (ranks_ != nullptr) status = ranks_->Explain(status);
     {
       absl::MutexLock lock(&mutex_);
       if (engine_error_.ok()) engine_error_ = status;
