@@ -38,6 +38,7 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenCuda(const WorkerOptions& 
   if (!plugin.ok()) return plugin.status();
   return (*plugin)->new_backend({.device = options.device + options.tp_rank,
                                  .graphs = options.cuda_graphs,
+                                 .kv = options.kv_dtype == "int8" ? kernels::KvDType::kInt8 : kernels::KvDType::kBF16,
                                  .nccl_library = options.nccl_library,
                                  .rank_timeout_seconds = 1e-3 * options.rank_timeout_ms});
 }
@@ -45,7 +46,7 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenCuda(const WorkerOptions& 
 // What asks for something that only a CPU does gets a CPU. Ranks have to agree without a word, so they are asked for GPUs
 // by name.
 bool FitsGpu(const WorkerOptions& options) {
-  return (options.compute == "auto" || options.compute == "bf16") && options.kv_dtype != "int8" && options.tp == 1;
+  return (options.compute == "auto" || options.compute == "bf16") && options.tp == 1;
 }
 
 absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenBackend(const WorkerOptions& options) {

@@ -60,9 +60,11 @@ class CudaBackend final : public Backend {
   CudaBackend(std::unique_ptr<Device> device, const CudaOptions& options)
       : device_(std::move(device)), options_(options) {}
 
-  std::string_view numerics_id() const override { return "cuda-bf16.1"; }
+  std::string_view numerics_id() const override {
+    return options_.kv == KvDType::kInt8 ? "cuda-bf16.1+kv8.1" : "cuda-bf16.1";
+  }
   std::string_view packing_id() const override { return "cuda-bf16.1"; }
-  KvDType kv_dtype() const override { return KvDType::kBF16; }
+  KvDType kv_dtype() const override { return options_.kv; }
   size_t PackedBytes(const HostTensor&) const override { return 0; }
   bool has_own_memory() const override { return true; }
   std::optional<int64_t> FreeMemory() const override {
@@ -84,7 +86,8 @@ class CudaBackend final : public Backend {
                                                     std::byte* memory) const override {
     if (memory != nullptr) return absl::InvalidArgumentError("a GPU's KV pool cannot lie in memory of the host");
     if (layout.dtype != kv_dtype()) {
-      return absl::InvalidArgumentError(absl::StrCat("KV in ", std::string(Name(layout.dtype)), ": a GPU has bf16"));
+      return absl::InvalidArgumentError(absl::StrCat("KV in ", std::string(Name(layout.dtype)), ": this backend has ",
+                                                     std::string(Name(kv_dtype()))));
     }
     if (absl::Status status = device_->MakeCurrent(); !status.ok()) return status;
     return CudaKvPool::Create(layout, num_blocks, *device_);
@@ -101,6 +104,10 @@ class CudaBackend final : public Backend {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> NewCudaBackend(const CudaOptions& options) {
+  if (options.kv != KvDType::kBF16 && options.kv != KvDType::kInt8) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("KV in ", std::string(Name(options.kv)), ": a GPU keeps it in bf16 or int8"));
+  }
   absl::StatusOr<std::unique_ptr<Device>> device = Device::Open(options.device);
   if (!device.ok()) return device.status();
   return std::make_unique<CudaBackend>(*std::move(device), options);
