@@ -103,20 +103,20 @@ inline T Fma(T a, T b, T c, Float mode = {}) {
   }
 }
 
-#define HOST_CUDA_BINARY(Name, op)                                                \
-  template <class T>                                                              \
-  inline T Name(T a, T b, Float mode = {}) {                                      \
-    if constexpr (kIsPair<T>) {                                                   \
-      using Half = typename T::Half;                                              \
-      return OnHalves<T>([&](Half x, Half y) { return Name(x, y, mode); }, a, b); \
-    } else if constexpr (kIsHalf<T>) {                                            \
-      return FromDouble<T>(double{Input(a, mode)} op double{Input(b, mode)}, mode);       \
-    } else if constexpr (std::is_floating_point_v<T>) {                           \
-      return Rounded<T>(                                                          \
-          mode, [](T x, T y) { return x op y; }, a, b);                           \
-    } else {                                                                      \
-      return static_cast<T>(static_cast<Bits<T>>(uint64_t(a) op uint64_t(b)));    \
-    }                                                                             \
+#define HOST_CUDA_BINARY(Name, op)                                                  \
+  template <class T>                                                                \
+  inline T Name(T a, T b, Float mode = {}) {                                        \
+    if constexpr (kIsPair<T>) {                                                     \
+      using Half = typename T::Half;                                                \
+      return OnHalves<T>([&](Half x, Half y) { return Name(x, y, mode); }, a, b);   \
+    } else if constexpr (kIsHalf<T>) {                                              \
+      return FromDouble<T>(double{Input(a, mode)} op double{Input(b, mode)}, mode); \
+    } else if constexpr (std::is_floating_point_v<T>) {                             \
+      return Rounded<T>(                                                            \
+          mode, [](T x, T y) { return x op y; }, a, b);                             \
+    } else {                                                                        \
+      return static_cast<T>(static_cast<Bits<T>>(uint64_t(a) op uint64_t(b)));      \
+    }                                                                               \
   }
 HOST_CUDA_BINARY(Add, +)
 HOST_CUDA_BINARY(Sub, -)

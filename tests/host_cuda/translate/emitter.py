@@ -86,6 +86,11 @@ class Names:
         self.destination(name, line)
         return self.find(name)[2]
 
+    def register_type(self, name):
+        """The C++ type of a register, or None."""
+        found = self.find(name)
+        return register(found[2]) if found is not None and found[0] == "register" else None
+
     def param(self, name, line):
         found = self.find(name)
         if found is None or found[0] != "memory":
