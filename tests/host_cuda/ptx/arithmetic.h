@@ -23,13 +23,18 @@ struct Float {
 // Rounds its lifetime's float and double operations otherwise than to nearest.
 class RoundingScope {
  public:
-  explicit RoundingScope(Rounding rounding) {
+  explicit RoundingScope(Rounding rounding) : changes_(rounding != Rounding::kNearest) {
     constexpr int kModes[] = {FE_TONEAREST, FE_TOWARDZERO, FE_DOWNWARD, FE_UPWARD};
-    std::fesetround(kModes[static_cast<int>(rounding)]);
+    if (changes_) std::fesetround(kModes[static_cast<int>(rounding)]);
   }
-  ~RoundingScope() { std::fesetround(FE_TONEAREST); }
+  ~RoundingScope() {
+    if (changes_) std::fesetround(FE_TONEAREST);
+  }
   RoundingScope(const RoundingScope&) = delete;
   RoundingScope& operator=(const RoundingScope&) = delete;
+
+ private:
+  const bool changes_;
 };
 
 template <class T>

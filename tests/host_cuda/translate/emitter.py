@@ -152,7 +152,10 @@ class Emitter:
 
     def emit(self):
         bodies = [self.body(f) for f in self.module.functions]
+        # Under sanitizers a test runs a few times: not optimising the bodies, which are long, straight and call functions that are
+        # optimised, saves more in compiling than it costs in running. Without, the tests run them a hundred times.
         parts = ['#include "tests/host_cuda/ptx/ptx.h"', "", "using namespace host_cuda;", "using namespace host_cuda::ptx;", "",
+                 "#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)", '#pragma GCC optimize("O0")', "#endif", "",
                  "namespace {", ""]
         parts += [EXTERNAL[name] for name in sorted(self.externals)]
         parts += [f"void fn_{identifier(f.name)}({self.signature(f)});" for f in self.functions.values()]
