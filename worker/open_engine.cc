@@ -36,12 +36,15 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenCuda(const WorkerOptions& 
   auto plugin =
       kernels::LoadCudaPlugin(options.cuda_plugin.empty() ? kernels::DefaultCudaPluginPath() : options.cuda_plugin);
   if (!plugin.ok()) return plugin.status();
-  return (*plugin)->new_backend({.device = options.device, .graphs = options.cuda_graphs});
+  return (*plugin)->new_backend(
+      {.device = options.device,
+       .graphs = options.cuda_graphs,
+       .kv = options.kv_dtype == "int8" ? kernels::KvDType::kInt8 : kernels::KvDType::kBF16});
 }
 
 // What asks for something that only a CPU does gets a CPU.
 bool FitsGpu(const WorkerOptions& options) {
-  return (options.compute == "auto" || options.compute == "bf16") && options.kv_dtype != "int8" && options.tp == 1;
+  return (options.compute == "auto" || options.compute == "bf16") && options.tp == 1;
 }
 
 absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenBackend(const WorkerOptions& options) {

@@ -182,9 +182,6 @@ absl::Status CheckTogether(const WorkerOptions& o) {
     return absl::InvalidArgumentError(
         absl::StrCat("--compute: ", o.compute, " is for CPUs; a GPU computes in bf16, so leave it out"));
   }
-  if (o.backend == "cuda" && o.kv_dtype == "int8") {
-    return absl::InvalidArgumentError("--kv-dtype: int8 is for CPUs; a GPU keeps K and V in bf16, so leave it out");
-  }
   if (o.backend == "cuda" && o.tp > 1) return absl::InvalidArgumentError("--tp: ranks on GPUs need NCCL; leave it at 1");
   if (o.compute == "f32" && o.kv_dtype != "auto") {
     return absl::InvalidArgumentError(absl::StrCat("--kv-dtype: ", o.kv_dtype,
