@@ -22,7 +22,29 @@ Executor::Executor(Decoder* decoder, kernels::KvPool* kv, int max_logits, DraftR
 }
 
 Executor::~Executor() {
-  if (others_) (void)others_->SendStop();  // fails where one is lost: then they stop for that
+  // Fails where one is lost: then they stop for that. One that stands still would be waited for.
+  if (others_ && !failed_) (void)others_->SendStop();
+}
+
+absl::Status Executor::Compute(StepWork& step) {
+  if (others_) {
+    const bool own_pools = kv_->device() != nullptr;
+    const absl::Status sent = others_->Send(
+        step.inputs, own_pools ? std::span<const BlockCopy>(step.plan.copies) : std::span<const BlockCopy>(),
+        step.after_layer != nullptr);
+    if (!sent.ok()) return sent;
+  }
+  kernels::StepBatch batch = step.inputs.batch();
+  if (device_) batch.sampling = &device_->batch();
+  return decoder_->Forward(batch, *kv_, logits_.get(), maxima_.get(), step.after_layer);
+}
+
+std::vector<bool> Executor::PlanSampling(const StepWork& step) {
+  std::vector<bool> on_device(step.tasks.size(), false);
+  if (!device_) return on_device;
+  device_->Clear();
+  for (size_t i = 0; i < step.tasks.size(); ++i) on_device[i] = device_->AddTask(step.tasks[i], rule_);
+  return on_device;
 }
 
 absl::Status Executor::Execute(StepWork& step) {
@@ -32,18 +54,9 @@ absl::Status Executor::Execute(StepWork& step) {
   }
   const size_t vocab = size_t(decoder_->vocab()), blocks = size_t(kernels::NumLogitBlocks(decoder_->vocab()));
   CHECK_LE(step.inputs.logit_rows.size(), max_logits_);
-  if (others_) {
-    if (absl::Status sent = others_->Send(step.inputs); !sent.ok()) return sent;
-  }
-  kernels::StepBatch batch = step.inputs.batch();
-  std::vector<bool> on_device(step.tasks.size(), false);
-  if (device_) {
-    device_->Clear();
-    for (size_t i = 0; i < step.tasks.size(); ++i) on_device[i] = device_->AddTask(step.tasks[i], rule_);
-    batch.sampling = &device_->batch();
-  }
-  if (absl::Status status = decoder_->Forward(batch, *kv_, logits_.get(), maxima_.get(), step.after_layer);
-      !status.ok()) {
+  const std::vector<bool> on_device = PlanSampling(step);
+  if (absl::Status status = Compute(step); !status.ok()) {
+    failed_ = true;
     return status;
   }
 

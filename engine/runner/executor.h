@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "engine/model/decoder.h"
@@ -29,11 +30,15 @@ class Executor {
   absl::Status Execute(StepWork& step);
 
  private:
+  absl::Status Compute(StepWork& step);
+  std::vector<bool> PlanSampling(const StepWork& step);  // of each task, whether the device samples it
+
   Decoder* const decoder_;
   kernels::KvPool* const kv_;
   const DraftRule rule_;
   const std::function<double()> seconds_;
   std::optional<StepBroadcast> others_;
+  bool failed_ = false;                   // then the others are ended by whoever started them
   std::optional<DeviceSampling> device_;  // null where the host samples everything
   const size_t max_logits_;
   std::unique_ptr<float[]> logits_;  // [max_logits][vocab], not cleared: pages come with their use

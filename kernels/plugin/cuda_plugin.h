@@ -16,6 +16,8 @@ struct CudaPluginOptions {
   int device = 0;
   bool graphs = true;  // record steps of decode rows and replay them
   KvDType kv = KvDType::kBF16;  // or kInt8
+  std::string nccl_library;  // empty: libnccl.so.2, where the system's loader finds it
+  double rank_timeout_seconds = 30;  // after which one of several ranks counts as lost
 };
 
 struct CudaPlugin {

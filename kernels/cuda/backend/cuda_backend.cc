@@ -66,6 +66,7 @@ class CudaBackend final : public Backend {
   std::string_view packing_id() const override { return "cuda-bf16.1"; }
   KvDType kv_dtype() const override { return options_.kv; }
   size_t PackedBytes(const HostTensor&) const override { return 0; }
+  bool has_own_memory() const override { return true; }
   std::optional<int64_t> FreeMemory() const override {
     size_t free = 0, total = 0;
     if (!device_->MakeCurrent().ok() || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
@@ -92,7 +93,7 @@ class CudaBackend final : public Backend {
     return CudaKvPool::Create(layout, num_blocks, *device_);
   }
   absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const override {
-    return CudaContext::Create(limits, *device_, options_.graphs);
+    return CudaContext::Create(limits, *device_, options_);
   }
 
  private:

@@ -49,7 +49,6 @@ absl::Status CheckLimits(const ContextLimits& l) {
     return absl::InvalidArgumentError(
         absl::StrCat("context: ", l.num_heads, " heads to ", l.num_kv_heads, " KV heads"));
   }
-  if (l.collective != nullptr) return absl::UnimplementedError("ranks of a CUDA instance need NCCL");
   return absl::OkStatus();
 }
 
@@ -60,13 +59,23 @@ size_t GemmSpace(const ContextLimits& l) {
   return std::min(kMost, kSlices * size_t(l.max_rows) * widest * sizeof(float));
 }
 
+// All rows of the widest activation, in parts up to half as wide again as even ones would be; at least a row of logits.
+size_t ExchangeSpace(const ContextLimits& l, int ranks) {
+  const size_t row =
+      std::max(size_t(PaddedRow(l.max_hidden)) * sizeof(float), size_t(PaddedRow(l.max_ffn)) * sizeof(__nv_bfloat16));
+  const size_t logits = size_t(l.max_vocab + kLogitBlock * ranks) * sizeof(float);
+  const size_t bytes = std::max(size_t(l.max_rows) * row / 2 * 3, 2 * logits) + size_t(ranks) * 4096;
+  return bytes / size_t(16 * ranks) * size_t(16 * ranks);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(const ContextLimits& limits, const Device& device,
-                                                                 bool graphs) {
+                                                                 const CudaOptions& options) {
   if (absl::Status status = CheckLimits(limits); !status.ok()) return status;
-  std::unique_ptr<CudaContext> context(new CudaContext(limits, device, graphs));
+  std::unique_ptr<CudaContext> context(new CudaContext(limits, device, options));
   if (absl::Status status = context->Allocate(); !status.ok()) return status;
+  if (absl::Status status = context->Meet(options); !status.ok()) return status;
   return context;
 }
 
@@ -96,6 +105,17 @@ absl::Status CudaContext::Allocate() {
   return absl::OkStatus();
 }
 
+absl::Status CudaContext::Meet(const CudaOptions& options) {
+  if (limits_.collective == nullptr || limits_.collective->size() == 1) return absl::OkStatus();
+  auto ranks = RankExchange::Create(limits_.collective, device_.stream(),
+                                    {.library = options.nccl_library,
+                                     .timeout = options.rank_timeout,
+                                     .buffer_bytes = ExchangeSpace(limits_, limits_.collective->size())});
+  if (!ranks.ok()) return ranks.status();
+  ranks_ = *std::move(ranks);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<Activation>> CudaContext::NewActivation(int cols, ActivationUse use) {
   if (cols <= 0) return absl::InvalidArgumentError(absl::StrCat("an activation of ", cols, " columns"));
   if (absl::Status status = device_.MakeCurrent(); !status.ok()) return status;
@@ -103,11 +123,15 @@ absl::StatusOr<std::unique_ptr<Activation>> CudaContext::NewActivation(int cols,
   absl::StatusOr<DeviceMemory> memory =
       NewDeviceMemory(size_t(limits_.max_rows) * size_t(PaddedRow(cols)) * element, "an activation");
   if (!memory.ok()) return memory.status();
-  return std::make_unique<CudaActivation>(cols, *std::move(memory));
+  return std::make_unique<CudaActivation>(cols, use == ActivationUse::kResidual, *std::move(memory));
 }
 
 void CudaContext::Note(cudaError_t error, const char* phase) {
   if (error != cudaSuccess && status_.ok()) status_ = ToStatus(error, phase);
+}
+
+void CudaContext::Note(const absl::Status& status) {
+  if (status_.ok()) status_ = status;
 }
 
 void CudaContext::BeginStep(const StepBatch& batch, const KvLayout& layout) {
@@ -264,30 +288,54 @@ void CudaContext::Head(const HeadParams& p) {
             .parts = {{Of(p.head).bf16(), nullptr, logits, vocab, int(count)}},
             .output = GemmOutput::kF32},
            "head");
-  const int blocks = NumLogitBlocks(vocab), first_block = int(p.first / kLogitBlock);
-  Note(BlockMaxima({.x = logits,
+  wanted_ = {p.logits, p.maxima, p.first, count, vocab};
+  if (ranks_ == nullptr) FindMaxima();
+}
+
+void CudaContext::FindMaxima() {
+  const int64_t first = wanted_.first, count = wanted_.count, vocab = wanted_.vocab;
+  Note(BlockMaxima({.x = static_cast<float*>(logits_.get()) + first,
                     .x_stride = vocab,
-                    .maxima = device_maxima() + first_block,
-                    .maxima_stride = blocks,
+                    .maxima = device_maxima() + first / kLogitBlock,
+                    .maxima_stride = NumLogitBlocks(vocab),
                     .rows = num_logits_,
                     .width = int(count)},
                    device_.stream()),
        "maxima of logits");
-  wanted_ = {p.logits, p.maxima, p.first, count, vocab};
 }
 
-void CudaContext::Gather(const GatherParams&) {}
-void CudaContext::GatherLogits(const GatherLogitsParams&) {}
+void CudaContext::Gather(const GatherParams& p) {
+  if (ranks_ == nullptr || !status_.ok()) return;
+  const CudaActivation& rows = Of(p.rows);
+  const int64_t element = rows.is_f32() ? sizeof(float) : sizeof(__nv_bfloat16);
+  Note(ranks_->Gather(rows.bf16(), rows.stride() * element, rows_, p.borders, element, Collective::To::kAll));
+}
+
+void CudaContext::GatherLogits(const GatherLogitsParams& p) {
+  if (ranks_ == nullptr || !status_.ok() || num_logits_ == 0) return;
+  Note(ranks_->Gather(logits_.get(), p.vocab * int64_t(sizeof(float)), num_logits_, p.borders, sizeof(float),
+                      Collective::To::kRank0));
+  wanted_ = {p.logits, p.maxima, 0, p.vocab, p.vocab};
+  if (ranks_->rank() == 0) FindMaxima();
+}
+
+void CudaContext::Await() {
+  if (ranks_ == nullptr) {
+    Note(cudaStreamSynchronize(device_.stream()), "the step");
+  } else {
+    Note(ranks_->Await("the step"));
+  }
+}
 
 void CudaContext::Sample(const SampleParams& p) {
-  if (num_logits_ == 0) return;
+  if (num_logits_ == 0 || !leads()) return;
   Note(
       samples_.Launch(static_cast<float*>(logits_.get()), device_maxima(), num_logits_, int(p.vocab), device_.stream()),
       "sampling");
 }
 
 void CudaContext::AwaitIssued() {
-  Note(cudaStreamSynchronize(device_.stream()), "the step");
+  Await();
 }
 
 bool CudaContext::Replay(float* logits, float* maxima) {
@@ -342,9 +390,12 @@ void CudaContext::FetchResults() {
 }
 
 absl::Status CudaContext::Finish() {
-  if (status_.ok() && batch_logits_ > 0) FetchResults();
-  Note(cudaStreamSynchronize(device_.stream()), "the step");
-  if (status_.ok() && batch_logits_ > 0) samples_.Take();
+  // What ranks wait for each other is watched; a copy that waits for it would not be.
+  if (ranks_ != nullptr) Await();
+  const bool has_results = batch_logits_ > 0 && leads();
+  if (status_.ok() && has_results) FetchResults();
+  if (status_.ok()) Note(cudaStreamSynchronize(device_.stream()), "the step");
+  if (status_.ok() && has_results) samples_.Take();
   return status_;
 }
 
