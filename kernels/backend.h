@@ -29,6 +29,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/collective.h"
 #include "kernels/dtype.h"
+#include "kernels/device_links.h"
 #include "kernels/kv_layout.h"
 
 namespace sluice::kernels {
@@ -79,6 +80,13 @@ class DeviceKv {
   virtual ~DeviceKv() = default;
   virtual absl::StatusOr<uint64_t> Gather(const KvSlice& slice, std::span<std::byte> out) = 0;
   virtual absl::StatusOr<uint64_t> Scatter(const KvSlice& slice, std::span<const std::byte> in) = 0;
+
+  // The same where the run is device memory too, of a DeviceBuffer: nothing touches the host but the checksum.
+  virtual absl::StatusOr<uint64_t> GatherOnDevice(const KvSlice& slice, std::span<std::byte> out) = 0;
+  virtual absl::StatusOr<uint64_t> ScatterOnDevice(const KvSlice& slice, std::span<const std::byte> in) = 0;
+
+  // To the devices of other processes; lives as long as the pool.
+  virtual DeviceLinks& links() = 0;
 };
 
 // The KV blocks of one layer group. Layout: kv_layout.h.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "grpcpp/create_channel.h"
+#include "kvtransfer/cuda_ipc_channel.h"
 #include "kvtransfer/error_info.h"
 #include "kvtransfer/fingerprint.h"
 #include "kvtransfer/shards_proto.h"
@@ -90,10 +91,20 @@ void PrefillEndpoint::Dial(PeerRank peer, Pair& pair) {
                                    [this, post, peer, epoch](const absl::Status& why) {
                                      post([this, peer, epoch, why] { OnLinkEnd(peer, epoch, why); });
                                    }});
-  pair.link->Send(MakeHello(peer, epoch));
+  pair.link->Send(MakeHello(peer, pair));
 }
 
-v1::SenderMessage PrefillEndpoint::MakeHello(PeerRank peer, uint64_t epoch) const {
+// All that may work with this peer; once none does, all are tried anew.
+std::vector<std::string> PrefillEndpoint::ChannelsFor(const Pair& pair) const {
+  std::vector<std::string> channels;
+  for (const std::string& channel : options_.channels) {
+    if (!pair.unfit.contains(channel)) channels.push_back(channel);
+  }
+  return channels.empty() ? options_.channels : channels;
+}
+
+v1::SenderMessage PrefillEndpoint::MakeHello(PeerRank peer, const Pair& pair) const {
+  const uint64_t epoch = pair.epoch;
   v1::SenderMessage message;
   message.set_epoch(epoch);
   v1::SenderHello& hello = *message.mutable_hello();
@@ -104,7 +115,7 @@ v1::SenderMessage PrefillEndpoint::MakeHello(PeerRank peer, uint64_t epoch) cons
   *hello.mutable_fingerprint() = options_.fingerprint;
   hello.set_sender_tp(int(options_.shards.size()));
   ToProto(options_.shards, *hello.mutable_shards());
-  for (const std::string& channel : options_.channels) hello.add_channels(channel);
+  for (const std::string& channel : ChannelsFor(pair)) hello.add_channels(channel);
   hello.set_host_id(options_.host_id);
   hello.set_auth(options_.key.Proof(
       "kv sender", {epoch, options_.incarnation, peer.incarnation, uint64_t(options_.rank), uint64_t(peer.rank)}));
@@ -157,12 +168,12 @@ void PrefillEndpoint::OnHello(PeerRank peer, Pair& pair, const v1::ReceiverHello
     pair.state = PairState::kRefused;
     return TellOfPair(peer.incarnation, refused);
   }
-  const std::string endpoint = options_.key.Mask(
-      "kv endpoint", {pair.epoch, options_.incarnation, peer.incarnation, uint64_t(options_.rank), uint64_t(peer.rank)},
-      hello.channel_endpoint());
-  absl::StatusOr<std::unique_ptr<SendChannel>> channel =
-      hello.channel() == "tcp" ? ConnectTcpSender(HostOf(pair.address), endpoint, kChannelTimeout)
-                               : ConnectShmSender(endpoint, kChannelTimeout);
+  absl::StatusOr<std::unique_ptr<SendChannel>> channel = Connect(peer, pair, hello);
+  if (absl::IsFailedPrecondition(channel.status())) {
+    LOG(WARNING) << "no KV to decode worker " << pair.address << " over " << hello.channel() << ": "
+                 << channel.status().message();
+    pair.unfit.insert(hello.channel());
+  }
   if (!channel.ok()) return Break(peer, pair, channel.status());
   pair.channel = options_.wrap_channel ? options_.wrap_channel(std::move(*channel)) : std::move(*channel);
   pair.machine = std::make_unique<Sender>(pair.epoch, options_.sender);
@@ -173,6 +184,20 @@ void PrefillEndpoint::OnHello(PeerRank peer, Pair& pair, const v1::ReceiverHello
   flows_.Up(peer, hello.channel());
   LOG(INFO) << "paired with decode worker " << pair.address << " over " << hello.channel() << ", epoch " << pair.epoch;
   TellOfPair(peer.incarnation, absl::OkStatus());
+}
+
+// FAILED_PRECONDITION where this channel can't work with that peer.
+absl::StatusOr<std::unique_ptr<SendChannel>> PrefillEndpoint::Connect(PeerRank peer, const Pair& pair,
+                                                                      const v1::ReceiverHello& hello) const {
+  const std::string endpoint = options_.key.Mask(
+      "kv endpoint", {pair.epoch, options_.incarnation, peer.incarnation, uint64_t(options_.rank), uint64_t(peer.rank)},
+      hello.channel_endpoint());
+  if (hello.channel() == "tcp") return ConnectTcpSender(HostOf(pair.address), endpoint, kChannelTimeout);
+  if (hello.channel() == "shm") return ConnectShmSender(endpoint, kChannelTimeout);
+  if (hello.channel() == "cuda-ipc" && options_.kv.device != nullptr) {
+    return ConnectCudaIpcSender(endpoint, kChannelTimeout, options_.kv.device->links());
+  }
+  return absl::InternalError(absl::StrCat("the decode worker chose the channel \"", hello.channel(), "\""));
 }
 
 // A worker is a peer as a whole: up when all its ranks are, refused when one of them is.
@@ -355,7 +380,8 @@ void PrefillEndpoint::Gather(Pair& pair, const Sender::Gather& gather, uint64_t 
   if (!buffer.ok()) return pair.machine->Abort(buffer.status());
   absl::StatusOr<uint64_t> checksum = 0;
   if (!gather.dropped) {
-    checksum = GatherPiece(gather.piece, options_.kv, transfers_.at({incarnation, gather.lease_id}).blocks, *buffer);
+    checksum = GatherPiece(gather.piece, options_.kv, transfers_.at({incarnation, gather.lease_id}).blocks, *buffer,
+                           pair.channel->device() != nullptr);
     if (!checksum.ok()) return pair.machine->Abort(checksum.status());
   }
   if (absl::Status s = pair.channel->Send(gather.sequence); !s.ok()) return pair.machine->Abort(s);

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,7 @@ class PrefillEndpoint {
     absl::Duration backoff = absl::Milliseconds(50);
     absl::Time last_heard, last_ping;
     int bad_channel_ticks = 0;
+    std::set<std::string> unfit;  // channels that have turned out not to work with this peer
   };
   struct Transfer {
     std::vector<int32_t> blocks;
@@ -112,7 +114,10 @@ class PrefillEndpoint {
   };
 
   void Dial(PeerRank peer, Pair& pair);
-  v1::SenderMessage MakeHello(PeerRank peer, uint64_t epoch) const;
+  std::vector<std::string> ChannelsFor(const Pair& pair) const;
+  absl::StatusOr<std::unique_ptr<SendChannel>> Connect(PeerRank peer, const Pair& pair,
+                                                       const v1::ReceiverHello& hello) const;
+  v1::SenderMessage MakeHello(PeerRank peer, const Pair& pair) const;
   void OnMessage(PeerRank peer, uint64_t epoch, const v1::ReceiverMessage& message);
   void OnLinkEnd(PeerRank peer, uint64_t epoch, const absl::Status& why);
   bool NoLinks() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(links_mutex_) { return links_.empty(); }
