@@ -154,7 +154,7 @@ function(host_cuda_test name)
   host_cuda_sets(${name} ${ARG_KERNELS})
   add_library(${name}_objects OBJECT ${ARG_SRCS})
   sluice_target_setup(${name}_objects)
-  target_include_directories(${name}_objects SYSTEM PRIVATE ${SLUICE_CUDA_INCLUDE})
+  target_include_directories(${name}_objects SYSTEM PRIVATE ${SLUICE_CUDA_INCLUDE} ${SLUICE_NCCL_INCLUDE})
   target_link_libraries(${name}_objects PRIVATE ${ARG_DEPS} ${ARG_LIBS} GTest::gmock)
 
   add_executable(${name} $<TARGET_OBJECTS:${name}_objects> ${${name}_SET_KERNELS} ${${name}_SET_OBJECTS})
