@@ -31,6 +31,9 @@ class SendChannel {
  public:
   virtual ~SendChannel() = default;
 
+  // Both ends have met; nothing is sent before that. Where it takes long it does not hold up the making of a channel.
+  virtual bool ready() const { return true; }
+
   // Where the bytes of the next sequence go. REQUIRES: the receiver posted it (its GRANT has been seen).
   // Valid until Send() or Close().
   virtual absl::StatusOr<std::span<std::byte>> Buffer(uint64_t sequence, size_t bytes) = 0;

@@ -10,6 +10,7 @@
 #include "kvtransfer/cuda_ipc_channel.h"
 #include "kvtransfer/error_info.h"
 #include "kvtransfer/fingerprint.h"
+#include "kvtransfer/nccl_channel.h"
 #include "kvtransfer/shards_proto.h"
 #include "kvtransfer/shm_channel.h"
 #include "kvtransfer/tcp_channel.h"
@@ -30,9 +31,8 @@ DecodeEndpoint::DecodeEndpoint(Options options, OnEnd on_end, OnFlows on_flows)
     : options_(WithShards(std::move(options))),
       on_end_(std::move(on_end)),
       on_flows_(std::move(on_flows)),
-      rings_(options_.kv.device == nullptr
-                 ? nullptr
-                 : std::make_shared<DeviceRings>(options_.kv.device->links(), options_.most_rings)),
+      ipc_rings_(RingsOf(options_.kv, options_.most_rings)),
+      nccl_rings_(RingsOf(options_.kv, options_.most_nccl)),
       thread_(std::make_shared<SerialThread>(kTick, [this](absl::Time now) { Tick(now); })),
       service_([this](std::shared_ptr<ReceiverLink> link) { return Accept(std::move(link)); }) {}
 
@@ -114,8 +114,12 @@ absl::Status DecodeEndpoint::CheckHello(const v1::SenderMessage& message) const 
 bool DecodeEndpoint::MayUse(const std::string& channel, const v1::SenderHello& hello) const {
   if (std::find(options_.channels.begin(), options_.channels.end(), channel) == options_.channels.end()) return false;
   const bool one_host = hello.host_id() == options_.host_id;
-  return channel == "tcp" || (channel == "shm" && one_host) ||
-         (channel == "cuda-ipc" && one_host && options_.kv.device != nullptr);
+  if (channel == "tcp") return true;
+  if (channel == "shm") return one_host;
+  const kernels::DeviceLinks* const links = LinksOf(options_.kv);
+  if (links == nullptr || hello.device_id().empty()) return false;
+  // NCCL wants two GPUs.
+  return channel == "cuda-ipc" ? one_host : channel == "nccl" && !(one_host && hello.device_id() == links->device_id());
 }
 
 // Those of the sender that may be used here, in its order.
@@ -151,7 +155,12 @@ absl::StatusOr<DecodeEndpoint::NewChannel> DecodeEndpoint::MakeChannel(const std
     return NewChannel{name, std::move(made->channel), std::move(made->endpoint)};
   }
   if (name == "cuda-ipc") {
-    absl::StatusOr<CudaIpcReceiver> made = NewCudaIpcReceiver(limits, rings_, std::move(on_arrival));
+    absl::StatusOr<CudaIpcReceiver> made = NewCudaIpcReceiver(limits, ipc_rings_, std::move(on_arrival));
+    if (!made.ok()) return made.status();
+    return NewChannel{name, std::move(made->channel), std::move(made->endpoint)};
+  }
+  if (name == "nccl") {
+    absl::StatusOr<NcclReceiver> made = NewNcclReceiver(options_.host, limits, nccl_rings_, std::move(on_arrival));
     if (!made.ok()) return made.status();
     return NewChannel{name, std::move(made->channel), std::move(made->endpoint)};
   }

@@ -43,9 +43,10 @@ class DecodeEndpoint {
     ClusterKey key;  // a prefill worker that does not have it is refused
     std::string host_id;
     std::string host = "127.0.0.1";  // to listen on for bytes over TCP
-    // That may be used; "shm" and "cuda-ipc" only within a host, "cuda-ipc" only between pools in GPUs.
+    // That may be used; "shm" and "cuda-ipc" only within a host, "cuda-ipc" and "nccl" only between pools in GPUs.
     std::vector<std::string> channels = {"shm", "tcp"};
     int most_rings = 64;  // pairs over "cuda-ipc", those included that ended a moment ago: their memory on the device
+    int most_nccl = 16;   // pairs over "nccl": each may hold blocks of the GPU
     PoolView kv;
     int rank = 0;                // of this instance
     KvShards shards;             // what each of its ranks holds; empty: one rank, all that `kv` has
@@ -132,7 +133,7 @@ class DecodeEndpoint {
   const Options options_;
   const OnEnd on_end_;
   const OnFlows on_flows_;
-  const std::shared_ptr<DeviceRings> rings_;  // null: the pool is in host memory
+  const std::shared_ptr<DeviceRings> ipc_rings_, nccl_rings_;  // null: KV moves by way of the host
   std::atomic<uint64_t> next_link_{1};
   // Of the thread alone.
   std::map<PeerRank, Pair> pairs_;

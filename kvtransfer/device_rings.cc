@@ -38,4 +38,8 @@ void DeviceRings::GiveBack(std::unique_ptr<kernels::DeviceBuffer> ring, Fd peer)
   resting_.push_back({std::move(ring), std::move(peer), quiet_since});
 }
 
+std::shared_ptr<DeviceRings> RingsOf(const PoolView& kv, int most) {
+  return LinksOf(kv) == nullptr ? nullptr : std::make_shared<DeviceRings>(*LinksOf(kv), most);
+}
+
 }  // namespace sluice::kvtransfer

@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "kernels/device_links.h"
+#include "kvtransfer/piece_copy.h"
 #include "kvtransfer/shm_segment.h"  // Fd
 
 namespace sluice::kvtransfer {
@@ -25,7 +26,7 @@ class DeviceRings {
  public:
   static constexpr absl::Duration kSettle = absl::Seconds(1);
 
-  // `links` outlives the rings.
+  // `links` outlives the rings, which are freed with the last reference to this.
   DeviceRings(kernels::DeviceLinks& links, int most) : links_(links), most_(most) {}
 
   kernels::DeviceLinks& links() const { return links_; }
@@ -49,5 +50,8 @@ class DeviceRings {
   int made_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Resting> resting_ ABSL_GUARDED_BY(mutex_);  // free ones, and those in quarantine
 };
+
+// Of the pool's device; null where its bytes move by way of the host only.
+std::shared_ptr<DeviceRings> RingsOf(const PoolView& kv, int most);
 
 }  // namespace sluice::kvtransfer

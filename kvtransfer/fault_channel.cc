@@ -18,6 +18,8 @@ class FaultChannel : public SendChannel {
   FaultChannel(std::unique_ptr<SendChannel> channel, std::shared_ptr<FaultState> state)
       : channel_(std::move(channel)), state_(std::move(state)) {}
 
+  bool ready() const override { return channel_->ready(); }
+
   absl::StatusOr<std::span<std::byte>> Buffer(uint64_t sequence, size_t bytes) override {
     if (!lost_) LetGo();
     // The real channel still waits for what was lost, or is held back.

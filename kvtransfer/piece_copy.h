@@ -28,6 +28,11 @@ struct PoolView {
   kernels::DeviceKv* device = nullptr;              // else this moves its bytes
 };
 
+// null: the pool's bytes move by way of the host only.
+inline kernels::DeviceLinks* LinksOf(const PoolView& kv) {
+  return kv.device == nullptr ? nullptr : kv.device->links();
+}
+
 // What the pool holds.
 inline KvShard WholeShard(const PoolView& kv) {
   return {0, kv.layout.num_layers, kv.first_head, kv.first_head + kv.layout.num_kv_heads};

@@ -9,6 +9,7 @@
 #include "kvtransfer/cuda_ipc_channel.h"
 #include "kvtransfer/error_info.h"
 #include "kvtransfer/fingerprint.h"
+#include "kvtransfer/nccl_channel.h"
 #include "kvtransfer/shards_proto.h"
 #include "kvtransfer/shm_channel.h"
 #include "kvtransfer/tcp_channel.h"
@@ -38,6 +39,7 @@ PrefillEndpoint::Options WithShards(PrefillEndpoint::Options options) {
 PrefillEndpoint::PrefillEndpoint(Options options, Callbacks callbacks)
     : options_(WithShards(std::move(options))),
       callbacks_(std::move(callbacks)),
+      nccl_rings_(RingsOf(options_.kv, options_.most_nccl)),
       thread_(std::make_shared<SerialThread>(kTick, [this](absl::Time now) { Tick(now); })) {}
 
 PrefillEndpoint::~PrefillEndpoint() {
@@ -117,6 +119,7 @@ v1::SenderMessage PrefillEndpoint::MakeHello(PeerRank peer, const Pair& pair) co
   ToProto(options_.shards, *hello.mutable_shards());
   for (const std::string& channel : ChannelsFor(pair)) hello.add_channels(channel);
   hello.set_host_id(options_.host_id);
+  if (LinksOf(options_.kv) != nullptr) hello.set_device_id(LinksOf(options_.kv)->device_id());
   hello.set_auth(options_.key.Proof(
       "kv sender", {epoch, options_.incarnation, peer.incarnation, uint64_t(options_.rank), uint64_t(peer.rank)}));
   return message;
@@ -150,7 +153,7 @@ absl::Status PrefillEndpoint::CheckHello(PeerRank peer, const Pair& pair, const 
 }
 
 void PrefillEndpoint::OnHello(PeerRank peer, Pair& pair, const v1::ReceiverHello& hello) {
-  if (pair.machine != nullptr) return Break(peer, pair, absl::InternalError("a second hello"));
+  if (pair.channel != nullptr) return Break(peer, pair, absl::InternalError("a second hello"));
   absl::Status refused = CheckHello(peer, pair, hello);
   absl::StatusOr<std::vector<ReshardPart>> plan = PlanReshard(options_.shards, FromProto(hello.shards()));
   if (refused.ok()) refused = plan.status();
@@ -176,13 +179,20 @@ void PrefillEndpoint::OnHello(PeerRank peer, Pair& pair, const v1::ReceiverHello
   }
   if (!channel.ok()) return Break(peer, pair, channel.status());
   pair.channel = options_.wrap_channel ? options_.wrap_channel(std::move(*channel)) : std::move(*channel);
-  pair.machine = std::make_unique<Sender>(pair.epoch, options_.sender);
+  pair.channel_name = hello.channel();
   pair.max_piece_bytes = hello.max_piece_bytes();
-  pair.bad_channel_ticks = 0;
+  if (pair.channel->ready()) Join(peer, pair);
+}
+
+// The ends of its channel have met.
+void PrefillEndpoint::Join(PeerRank peer, Pair& pair) {
+  pair.machine = std::make_unique<Sender>(pair.epoch, options_.sender);
+  pair.bad_channel_ticks = pair.failed_meetings = 0;
   pair.state = PairState::kUp;
   pair.backoff = absl::Milliseconds(50);
-  flows_.Up(peer, hello.channel());
-  LOG(INFO) << "paired with decode worker " << pair.address << " over " << hello.channel() << ", epoch " << pair.epoch;
+  flows_.Up(peer, pair.channel_name);
+  LOG(INFO) << "paired with decode worker " << pair.address << " over " << pair.channel_name << ", epoch "
+            << pair.epoch;
   TellOfPair(peer.incarnation, absl::OkStatus());
 }
 
@@ -194,8 +204,13 @@ absl::StatusOr<std::unique_ptr<SendChannel>> PrefillEndpoint::Connect(PeerRank p
       hello.channel_endpoint());
   if (hello.channel() == "tcp") return ConnectTcpSender(HostOf(pair.address), endpoint, kChannelTimeout);
   if (hello.channel() == "shm") return ConnectShmSender(endpoint, kChannelTimeout);
-  if (hello.channel() == "cuda-ipc" && options_.kv.device != nullptr) {
-    return ConnectCudaIpcSender(endpoint, kChannelTimeout, options_.kv.device->links());
+  kernels::DeviceLinks* const links = LinksOf(options_.kv);
+  if (hello.channel() == "cuda-ipc" && links != nullptr) {
+    return ConnectCudaIpcSender(endpoint, kChannelTimeout, *links);
+  }
+  if (hello.channel() == "nccl" && links != nullptr) {
+    return ConnectNcclSender(HostOf(pair.address), endpoint, kChannelTimeout,
+                             {hello.window_pieces(), size_t(hello.max_piece_bytes())}, nccl_rings_);
   }
   return absl::InternalError(absl::StrCat("the decode worker chose the channel \"", hello.channel(), "\""));
 }
@@ -242,6 +257,11 @@ void PrefillEndpoint::Break(PeerRank peer, Pair& pair, absl::Status why) {
     pair.machine->Lose(why);
     CarryOut(peer, pair);
     pair.breaking = false;
+  }
+  // Twice in a row is no accident of the other end's.
+  if (pair.channel != nullptr && pair.machine == nullptr && ++pair.failed_meetings % 2 == 0) {
+    pair.unfit.insert(pair.channel_name);
+    LOG(WARNING) << "no KV to decode worker " << pair.address << " over " << pair.channel_name << ": " << why.message();
   }
   flows_.Down(peer, thread_->Now());
   pair.machine.reset();
@@ -406,6 +426,10 @@ void PrefillEndpoint::KeepAlive(PeerRank peer, Pair& pair, absl::Time now) {
   }
   if (now - pair.last_heard > options_.silence_limit) {
     return Break(peer, pair, PeerLost("the decode worker is silent"));
+  }
+  if (pair.machine == nullptr && pair.channel != nullptr) {
+    if (absl::Status s = pair.channel->status(); !s.ok()) return Break(peer, pair, s);
+    if (pair.channel->ready()) Join(peer, pair);
   }
   if (pair.machine == nullptr) return;
   if (now - pair.last_ping > options_.ping_interval) {

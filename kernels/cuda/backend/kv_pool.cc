@@ -19,11 +19,11 @@ constexpr size_t kFirstBlocks = 4096;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaKvPool>> CudaKvPool::Create(const KvLayout& layout, int num_blocks,
-                                                               const Device& device) {
+                                                               const Device& device, const std::string& nccl) {
   if (absl::Status status = device.MakeCurrent(); !status.ok()) return status;
   auto memory = NewDeviceMemory(layout.block_bytes_all_layers() * size_t(num_blocks), "KV blocks");
   if (!memory.ok()) return memory.status();
-  std::unique_ptr<CudaKvPool> pool(new CudaKvPool(layout, num_blocks, *std::move(memory), device));
+  std::unique_ptr<CudaKvPool> pool(new CudaKvPool(layout, num_blocks, *std::move(memory), device, nccl));
   const cudaError_t error = cudaStreamCreateWithFlags(&pool->stream_, cudaStreamNonBlocking);
   if (absl::Status status = ToStatus(error, "a stream for KV"); !status.ok()) return status;
   if (absl::Status status = pool->Reserve(kFirstStaging, kFirstBlocks); !status.ok()) return status;

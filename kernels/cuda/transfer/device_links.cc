@@ -1,6 +1,10 @@
 #include "kernels/cuda/transfer/device_links.h"
 
+#include "absl/strings/escaping.h"
 #include "kernels/cuda/backend/errors.h"
+#include "kernels/cuda/nccl/communicator.h"
+#include "kernels/cuda/nccl/nccl_library.h"
+#include "kernels/cuda/transfer/nccl_pipe.h"
 #include "kernels/cuda/transfer/shared_memory.h"
 
 namespace sluice::kernels::cuda {
@@ -32,6 +36,26 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> CudaDeviceLinks::NewShared(size_t 
 
 absl::StatusOr<std::unique_ptr<DeviceBuffer>> CudaDeviceLinks::OpenShared(std::string_view handle) {
   return OpenSharedMemory(gpu_, handle);
+}
+
+std::string CudaDeviceLinks::device_id() const {
+  cudaDeviceProp properties;
+  if (cudaGetDeviceProperties(&properties, gpu_.index()) != cudaSuccess) return "";
+  return absl::BytesToHexString(absl::string_view(properties.uuid.bytes, sizeof(properties.uuid.bytes)));
+}
+
+absl::StatusOr<std::string> CudaDeviceLinks::NewPipeId() {
+  const auto nccl = NcclLibrary::Load(nccl_);
+  if (!nccl.ok()) return nccl.status();
+  const auto id = NewNcclId(**nccl);
+  if (!id.ok()) return id.status();
+  return std::string(id->internal, sizeof(id->internal));
+}
+
+absl::StatusOr<std::unique_ptr<DevicePipe>> CudaDeviceLinks::NewPipe(DevicePipeOptions options) {
+  const auto nccl = NcclLibrary::Load(nccl_);
+  if (!nccl.ok()) return nccl.status();
+  return NewNcclPipe(gpu_, **nccl, std::move(options));
 }
 
 }  // namespace sluice::kernels::cuda
