@@ -12,6 +12,8 @@
 #       name_host.so  on the test runtime, as a shared library (plugin/), which the process and the libraries share
 #       name.so       with the toolkit's static cudart, and device code for each of HOST_CUDA_ARCHS; not under a sanitizer
 #     What it opens itself, libcublasLt.so.13 and libnccl.so.2, name_host.so finds in HOST_CUDA_LIBRARIES.
+#   host_cuda_program(name KERNELS set ... SRCS a.cc ... [DEPS ...] [LIBS ...])
+#     an executable, likewise: name_host on the test runtime, and name with code for each of HOST_CUDA_ARCHS
 #
 # Without nvcc none of it is built, and ctest shows the test as skipped. What runs is what nvcc generates for sm_80: the translator
 # (translate/) reads its PTX, and the host side is its ordinary object.
@@ -166,7 +168,11 @@ function(host_cuda_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS "unit;host_cuda;${ARG_LABELS}")
   sluice_test_labels(${name} host_cuda ${ARG_LABELS})
   if(NOT ARG_ON_HOST_ONLY)
-    host_cuda_device_twin(${name} "${ARG_DEPS}" "${ARG_LIBS}" "${${name}_SET_OBJECTS}")
+    # Kernels of the product run as the product has them, compiled for each architecture; a test's own from their PTX.
+    if(ARG_CU OR NOT ${name}_SET_DEVICE_OBJECTS)
+      set(${name}_SET_DEVICE_OBJECTS ${${name}_SET_OBJECTS})
+    endif()
+    host_cuda_device_twin(${name} "${ARG_DEPS}" "${ARG_LIBS}" "${${name}_SET_DEVICE_OBJECTS}")
   endif()
 endfunction()
 
@@ -235,4 +241,30 @@ function(host_cuda_module name objects directory nvcc_objects kernels)
   target_link_libraries(${name} PRIVATE ${ARGN})
   target_link_options(${name} PRIVATE -Wl,-z,defs -Wl,--exclude-libs,ALL)
   set_target_properties(${name} PROPERTIES PREFIX "" LINKER_LANGUAGE CXX LIBRARY_OUTPUT_DIRECTORY ${directory})
+endfunction()
+
+function(host_cuda_program name)
+  if(NOT SLUICE_NVCC)
+    message(WARNING "${name} is not built: no nvcc of CUDA ${HOST_CUDA_TOOLKIT}")
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "KERNELS;SRCS;DEPS;LIBS" ${ARGN})
+  host_cuda_sets(${name} ${ARG_KERNELS})
+  add_library(${name}_objects OBJECT ${ARG_SRCS})
+  sluice_target_setup(${name}_objects)
+  target_include_directories(${name}_objects SYSTEM PRIVATE ${SLUICE_CUDA_INCLUDE})
+  target_link_libraries(${name}_objects PRIVATE ${ARG_DEPS} ${ARG_LIBS})
+
+  add_executable(${name}_host $<TARGET_OBJECTS:${name}_objects> ${${name}_SET_KERNELS} ${${name}_SET_OBJECTS})
+  target_link_libraries(${name}_host PRIVATE ${ARG_DEPS} ${ARG_LIBS} host_cuda_runtime host_cuda_ptx host_cuda_engine
+                        sluice_executable)
+  set_target_properties(${name}_host PROPERTIES LINKER_LANGUAGE CXX)
+
+  find_package(CUDAToolkit QUIET)
+  if(SLUICE_SANITIZE OR NOT CUDAToolkit_FOUND)
+    return()
+  endif()
+  add_executable(${name} $<TARGET_OBJECTS:${name}_objects> ${${name}_SET_DEVICE_OBJECTS})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LIBS} CUDA::cudart_static sluice_executable)
+  set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
 endfunction()

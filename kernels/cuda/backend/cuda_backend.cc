@@ -1,6 +1,7 @@
 #include "kernels/cuda/backend/cuda_backend.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,10 @@ void Convert(const HostTensor& tensor, int64_t i, bool f32, float* scratch, void
   const auto* row = static_cast<const std::byte*>(tensor.data) + size_t(i) * RowBytes(tensor.type, tensor.cols);
   if (f32) {
     DequantizeRow(tensor.type, row, tensor.cols, static_cast<float*>(to));
+    return;
+  }
+  if (tensor.type == DType::kBF16) {
+    std::memcpy(to, row, size_t(tensor.cols) * sizeof(uint16_t));
     return;
   }
   DequantizeRow(tensor.type, row, tensor.cols, scratch);
