@@ -33,6 +33,8 @@ namespace {
 constexpr kernels::KvLayout kLayout{
     .num_layers = 1, .num_kv_heads = 1, .head_dim = 16, .block_size = 4, .dtype = kernels::KvDType::kBF16};
 
+constexpr ChannelLimits kLimits{4, 1000};
+
 // The pool whose device's memory a channel ends in; as long as the process lives.
 kernels::DeviceLinks& Links(int device) {
   static auto& pools = *new std::map<int, std::unique_ptr<kernels::KvPool>>;
@@ -78,12 +80,12 @@ void AwaitFailure(const std::function<absl::Status()>& status) {
   EXPECT_EQ(status().code(), absl::StatusCode::kUnavailable);
 }
 
-// Another process, at the other end of a socket. It reports what it has done with single bytes.
+// Another process, at the other end of a socket. Messages keep their borders.
 class Peer {
  public:
   explicit Peer(const char* what) {
     int ends[2];
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
     fcntl(ends[0], F_SETFD, FD_CLOEXEC);
     std::vector<std::string> environment = {absl::StrCat("SLUICE_TEST_PEER=", what, ":", ends[1])};
     for (char** e = environ; *e != nullptr; ++e) environment.push_back(*e);
@@ -141,6 +143,12 @@ std::unique_ptr<SendChannel> Join(int socket) {
   if (!sender.ok()) _exit(101);
   return *std::move(sender);
 }
+std::unique_ptr<SendChannel> JoinNccl(int socket) {
+  auto sender = ConnectNcclSender("127.0.0.1", Hear(socket), absl::Seconds(20), kLimits,
+                                  std::make_shared<DeviceRings>(Links(0), 1));
+  if (!sender.ok()) _exit(101);
+  return *std::move(sender);
+}
 
 int KilledSender(int socket) {
   const auto sender = Join(socket);
@@ -162,6 +170,31 @@ int LateSender(int socket) {
   return sender->Send(0).ok() ? 2 : 0;
 }
 
+// Dies in the phase that it is told.
+int NcclSenderThatDies(int socket) {
+  const std::string phase = Hear(socket);
+  const auto sender = JoinNccl(socket);
+  if (phase == "meeting") kill(getpid(), SIGKILL);
+  while (!sender->ready()) absl::SleepFor(absl::Milliseconds(1));
+  if (phase != "idle" && !SendOne(*sender, 0, 42, 1000)) return 1;
+  Say(socket, "m");
+  Hear(socket);
+  if (phase == "gathering" && !sender->Buffer(1, 1000).ok()) return 2;
+  if (phase == "sending" && !SendOne(*sender, 1, 43, 1000)) return 3;
+  kill(getpid(), SIGKILL);
+  return 4;
+}
+
+// Hears that the receiver's process is gone.
+int NcclSenderThatStays(int socket) {
+  const auto sender = JoinNccl(socket);
+  while (!sender->ready()) absl::SleepFor(absl::Milliseconds(1));
+  if (!SendOne(*sender, 0, 42, 1000)) return 1;
+  AwaitFailure([&] { return sender->status(); });
+  Say(socket, "f");
+  return sender->Buffer(1, 10).ok() ? 2 : 0;
+}
+
 int DeadMaker(int socket) {
   const auto memory = Links(1).NewShared(100);
   if (!memory.ok()) return 1;
@@ -173,6 +206,8 @@ int RunPeer(const std::string& what, int socket) {
   if (what == "killed") return KilledSender(socket);
   if (what == "late") return LateSender(socket);
   if (what == "dead") return DeadMaker(socket);
+  if (what == "nccl dies") return NcclSenderThatDies(socket);
+  if (what == "nccl stays") return NcclSenderThatStays(socket);
   return 104;
 }
 
@@ -273,6 +308,116 @@ TEST(CudaIpcChannel, AHandleOfTheDeadIsRefused) {
   ASSERT_EQ(process.Wait(), 0);
   const auto opened = Links(0).OpenShared(handle);
   EXPECT_EQ(opened.status().code(), absl::StatusCode::kFailedPrecondition) << opened.status();
+}
+
+TEST(NcclChannel, ASenderThatIsKilledInAnyPhase) {
+  SLUICE_NEEDS_DEVICES();
+  auto rings = NewRings(1);  // of all of them, one after the other
+  for (const std::string phase : {"meeting", "idle", "gathering", "sending"}) {
+    SCOPED_TRACE(phase);
+    Peer process("nccl dies");
+    Arrivals arrivals;
+    auto receiver = NewNcclReceiver("127.0.0.1", kLimits, rings, arrivals.callback());
+    ASSERT_TRUE(receiver.ok()) << receiver.status();
+    for (uint64_t s : {0, 1, 2}) ASSERT_TRUE(receiver->channel->PostReceive(s, 1000).ok());
+    process.Tell(phase);
+    process.Tell(receiver->endpoint);
+    if (phase != "meeting") {
+      process.Hear();
+      if (phase != "idle") {
+        EXPECT_EQ(arrivals.WaitFor(1).size(), 1u);
+        ExpectFilled(*receiver->channel, *receiver->channel->View(0), 42);
+      }
+      process.Tell("x");
+    }
+    EXPECT_TRUE(WIFSIGNALED(process.Wait())) << "the fault must have happened";
+    AwaitFailure([&] { return receiver->channel->status(); });
+    EXPECT_FALSE(receiver->channel->PostReceive(3, 10).ok());
+  }
+}
+
+TEST(NcclChannel, AReceiverThatIsGone) {
+  SLUICE_NEEDS_DEVICES();
+  Peer process("nccl stays");
+  Arrivals arrivals;
+  auto receiver = NewNcclReceiver("127.0.0.1", kLimits, NewRings(), arrivals.callback());
+  ASSERT_TRUE(receiver.ok()) << receiver.status();
+  ASSERT_TRUE(receiver->channel->PostReceive(0, 1000).ok());
+  process.Tell(receiver->endpoint);
+  EXPECT_EQ(arrivals.WaitFor(1).size(), 1u);
+  receiver->channel.reset();
+  process.Hear();
+  EXPECT_EQ(process.Wait(), 0);
+}
+
+TEST(NcclChannel, StrangersAndBadEndpointsChangeNothing) {
+  SLUICE_NEEDS_DEVICES();
+  Arrivals arrivals;
+  auto sender_rings = std::make_shared<DeviceRings>(Links(0), 2);
+  const auto connect = [&](const std::string& endpoint) {
+    return ConnectNcclSender("127.0.0.1", endpoint, absl::Seconds(1), kLimits, sender_rings);
+  };
+  EXPECT_EQ(connect("").status().code(), absl::StatusCode::kInvalidArgument);
+  auto receiver = NewNcclReceiver("127.0.0.1", kLimits, NewRings(), arrivals.callback());
+  ASSERT_TRUE(receiver.ok());
+  std::string wrong_token = receiver->endpoint;
+  wrong_token[10] = char(wrong_token[10] ^ 1);
+  EXPECT_FALSE(connect(wrong_token).ok());
+  auto sender = connect(receiver->endpoint);
+  ASSERT_TRUE(sender.ok()) << sender.status();
+  EXPECT_FALSE(connect(receiver->endpoint).ok()) << "one sender only";
+  ASSERT_TRUE(receiver->channel->PostReceive(0, 3).ok());
+  ASSERT_TRUE(SendOne(**sender, 0, 1, 3)) << "before NCCL has met, it waits";
+  EXPECT_EQ(arrivals.WaitFor(1).size(), 1u);
+  ExpectFilled(*receiver->channel, *receiver->channel->View(0), 1);
+}
+
+TEST(NcclChannel, TheNumberOfPairsIsBounded) {
+  SLUICE_NEEDS_DEVICES();
+  Arrivals arrivals;
+  auto rings = NewRings(1);
+  auto first = NewNcclReceiver("127.0.0.1", kLimits, rings, arrivals.callback());
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(NewNcclReceiver("127.0.0.1", kLimits, rings, arrivals.callback()).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  first->channel.reset();
+  EXPECT_TRUE(NewNcclReceiver("127.0.0.1", kLimits, rings, arrivals.callback()).ok());
+}
+
+// Ends of a pipe whose other end does nothing.
+TEST(DevicePipe, EndsThatDoNotMeetAndBytesThatDoNotMove) {
+  SLUICE_NEEDS_DEVICES();
+  const auto await_end = [](kernels::DevicePipe& pipe) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (pipe.status().ok() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+    return pipe.status();
+  };
+  const auto options = [](const std::string& id, bool sends) {
+    kernels::DevicePipeOptions o{.id = id, .sends = sends, .purpose = "KV"};
+    o.meeting_timeout = absl::Milliseconds(300);
+    o.progress_timeout = absl::Milliseconds(300);
+    o.on_done = [](uint64_t) {};
+    return o;
+  };
+  auto alone = Links(0).NewPipe(options(*Links(0).NewPipeId(), true));
+  ASSERT_TRUE(alone.ok());
+  EXPECT_EQ(await_end(**alone).code(), absl::StatusCode::kDeadlineExceeded) << (*alone)->status();
+  EXPECT_FALSE((*alone)->ready());
+
+  const std::string id = *Links(1).NewPipeId();
+  kernels::DevicePipeOptions patient = options(id, true);
+  patient.meeting_timeout = absl::Seconds(20);
+  auto from = Links(0).NewPipe(patient);
+  patient.sends = false;
+  auto to = Links(1).NewPipe(patient);
+  ASSERT_TRUE(from.ok() && to.ok());
+  const auto memory = Links(1).NewShared(100);
+  ASSERT_TRUE(memory.ok());
+  (*to)->Queue((*memory)->bytes());
+  const absl::Status stuck = await_end(**to);
+  EXPECT_EQ(stuck.code(), absl::StatusCode::kDeadlineExceeded) << stuck;
+  EXPECT_NE(std::string(stuck.message()).find("100 bytes are stuck"), std::string::npos) << stuck;
+  EXPECT_EQ(Links(0).NewPipe(options("no id", true)).value()->ready(), false);
 }
 
 }  // namespace

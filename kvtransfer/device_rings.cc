@@ -4,9 +4,25 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "kvtransfer/unix_rendezvous.h"
 
 namespace sluice::kvtransfer {
+namespace {
+
+constexpr absl::Duration kFarewell = absl::Milliseconds(500);  // several ticks of an endpoint
+
+}  // namespace
+
+DeviceRings::~DeviceRings() {
+  absl::MutexLock lock(&mutex_);
+  const absl::Time until = absl::Now() + kFarewell;
+  for (Resting& r : resting_) {
+    if (!r.peer.ok()) continue;
+    while (!PeerGone(r.peer.get()) && absl::Now() < until) absl::SleepFor(absl::Milliseconds(1));
+    if (!PeerGone(r.peer.get())) (void)r.ring.release();
+  }
+}
 
 absl::StatusOr<std::unique_ptr<kernels::DeviceBuffer>> DeviceRings::Take(size_t bytes, absl::Time now) {
   absl::MutexLock lock(&mutex_);

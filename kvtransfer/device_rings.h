@@ -28,6 +28,8 @@ class DeviceRings {
 
   // `links` outlives the rings, which are freed with the last reference to this.
   DeviceRings(kernels::DeviceLinks& links, int most) : links_(links), most_(most) {}
+  // Gives senders a moment to stop; the ring of one that does not stays as long as the process.
+  ~DeviceRings();
 
   kernels::DeviceLinks& links() const { return links_; }
 

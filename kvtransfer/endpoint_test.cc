@@ -270,10 +270,17 @@ TEST(Endpoints, NoChannelInCommonIsRefused) {
       << p.pairs.Get(100).second;
 }
 
-// A pool whose device finds no way to others.
+// Waits for its other end for ever, or till it is told to give up.
+class LonelyPipe : public kernels::DevicePipe {
+  bool ready() const override { return false; }
+  void Queue(std::span<std::byte>) override {}
+  absl::Status status() const override { return absl::DeadlineExceededError("nobody came"); }
+};
+
+// A pool whose device finds no way to others; lonely: over NCCL it only finds that out when it waits for them.
 class Unreachable : public kernels::DeviceKv, private kernels::DeviceLinks {
  public:
-  explicit Unreachable(kernels::DeviceKv& real) : real_(real) {}
+  Unreachable(kernels::DeviceKv& real, bool lonely) : real_(real), lonely_(lonely) {}
   absl::StatusOr<uint64_t> Gather(const kernels::KvSlice& s, std::span<std::byte> out) override {
     return real_.Gather(s, out);
   }
@@ -305,27 +312,32 @@ class Unreachable : public kernels::DeviceKv, private kernels::DeviceLinks {
   absl::Status pipes() override { return real_.links()->pipes(); }
   absl::StatusOr<std::string> NewPipeId() override { return real_.links()->NewPipeId(); }
   absl::StatusOr<std::unique_ptr<kernels::DevicePipe>> NewPipe(kernels::DevicePipeOptions) override {
+    if (lonely_) return std::make_unique<LonelyPipe>();
     return absl::FailedPreconditionError("no way");
   }
   kernels::DeviceKv& real_;
+  const bool lonely_;
 };
 
 // Two GPUs that can't reach each other fall back to what comes next.
 TEST(Endpoints, AChannelThatTurnsOutNotToWorkIsLeft) {
   if (!InDevices()) GTEST_SKIP() << "between GPUs";
-  Decode d(100);
-  std::unique_ptr<Unreachable> device;
-  Prefill p(1, {}, Print(), Channels(), [&device](PoolView view) {
-    device = std::make_unique<Unreachable>(*view.device);
-    view.device = device.get();
-    return view;
-  });
-  p.endpoint->SetPeers({{100, {d.address()}}});
-  ASSERT_TRUE(p.WaitUp(d));
-  Transfer(p, d, 1, 1, Blocks(0, 12), Blocks(0, 12));
-  EXPECT_TRUE(d.ends.Get(1).status.ok());
-  EXPECT_TRUE(p.flows.WaitUntil(100, [](const v1::KvFlow& flow) { return flow.channel() == "tcp"; }));
-  ExpectSame(p.pool, Blocks(0, 12), d.pool, Blocks(0, 12));
+  for (const bool lonely : {false, true}) {
+    Decode d(100);
+    std::unique_ptr<Unreachable> device;
+    Prefill p(1, {}, Print(), Channels(), [&](PoolView view) {
+      device = std::make_unique<Unreachable>(*view.device, lonely);
+      view.device = device.get();
+      return view;
+    });
+    p.endpoint->SetPeers({{100, {d.address()}}});
+    ASSERT_TRUE(p.WaitUp(d));
+    Transfer(p, d, 1, 1, Blocks(0, 12), Blocks(0, 12));
+    EXPECT_TRUE(d.ends.Get(1).status.ok());
+    EXPECT_TRUE(p.flows.WaitUntil(100, [](const v1::KvFlow& flow) { return flow.channel() == "tcp"; }));
+    ExpectSame(p.pool, Blocks(0, 12), d.pool, Blocks(0, 12));
+    p.endpoint.reset();  // before the device
+  }
 }
 
 TEST(Endpoints, ExposedTimeIsFromTheCommitToTheLastPiece) {
