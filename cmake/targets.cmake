@@ -49,6 +49,22 @@ function(sluice_test name)
   sluice_test_labels(${name} ${ARG_LABELS})
 endfunction()
 
+# A test program of minutes as `count` entries of ctest, each of which runs its share: several run at once, and before the rest.
+function(sluice_test_shards name count)
+  get_test_property(${name} LABELS labels)
+  get_test_property(${name} TIMEOUT timeout)
+  math(EXPR last "${count} - 1")
+  foreach(i RANGE ${last})
+    set(shard ${name})
+    if(i GREATER 0)
+      set(shard ${name}_shard_${i})
+      add_test(NAME ${shard} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    endif()
+    set_tests_properties(${shard} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout} COST 1000
+                         ENVIRONMENT "GTEST_TOTAL_SHARDS=${count};GTEST_SHARD_INDEX=${i}")
+  endforeach()
+endfunction()
+
 # sluice_fuzzer(name SRCS x_fuzz.cc DEPS ...): a libFuzzer binary, built with -DSLUICE_FUZZ=ON and clang.
 function(sluice_fuzzer name)
   if(NOT SLUICE_FUZZ)

@@ -313,6 +313,10 @@ class Backend {
   virtual std::string_view numerics_id() const = 0;
   virtual KvDType kv_dtype() const = 0;
 
+  // Whether pools lie in a device's memory: then a rank has one of its own KV heads alone (kv_layout's num_kv_heads are
+  // its own, and ContextLimits::first_kv_head is 0).
+  virtual bool has_own_memory() const { return false; }
+
   // Bytes of the device's memory that are free now, for a backend whose memory is not the host's.
   virtual std::optional<int64_t> FreeMemory() const { return std::nullopt; }
 

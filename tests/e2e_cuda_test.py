@@ -106,6 +106,18 @@ class CudaTest(unittest.TestCase):
         with cluster(workers=1, flags=["--kv-blocks", "200", "--no-cuda-graphs"]) as one:
             self.check_all(one.client, "launch by launch")
 
+    def test_int8_kv(self):
+        """Other bits than with bf16, but near; and one worker has those of two."""
+        flags = ["--kv-blocks", "200", "--kv-dtype", "int8"]
+        with cluster(workers=1, flags=flags) as one:
+            alone = [one.client.generate(prompt, **GREEDY) for prompt in PROMPTS]
+        self.assertNotEqual([facts(answer) for answer in alone], self.alone)
+        for answer, ((_, logprobs, *_),) in zip(alone, self.alone, strict=True):
+            self.assertLess(abs(answer.logprobs[0] - logprobs[0]), 3 * NEAR)
+        with cluster(workers=0, prefill=1, decode=1, flags=flags) as split:
+            again = [split.client.generate(prompt, **GREEDY) for prompt in PROMPTS]
+        self.assertEqual([facts(answer) for answer in again], [facts(answer) for answer in alone])
+
     def test_preempted(self):
         # Four contexts of up to 282 tokens want 43 blocks.
         with cluster(workers=1, flags=["--kv-blocks", "24", "--max-context", "300"]) as scarce:

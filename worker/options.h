@@ -20,7 +20,9 @@ struct WorkerOptions {
   int port = 0;                    // 0: a free one
   std::string backend = "auto";  // cpu, cuda, or cuda where there is a GPU
   std::string cuda_plugin;       // file; empty: beside the program
-  int device = 0;                // GPU
+  int device = 0;                // GPU; of rank 0, the others have those behind it
+  std::string nccl_library;      // file or name; empty: libnccl.so.2
+  int rank_timeout_ms = 30000;   // on GPUs: for ranks to come, and of a step
   bool cuda_graphs = true;
   double gpu_memory = 0.9;       // share of a GPU's free memory for KV, unless kv_bytes or kv_blocks say how much
   bool kv_sized = false;         // kv_bytes was given

@@ -19,7 +19,19 @@ Executor::Executor(Decoder* decoder, kernels::KvPool* kv, int max_logits, DraftR
 }
 
 Executor::~Executor() {
-  if (others_) (void)others_->SendStop();  // fails where one is lost: then they stop for that
+  // Fails where one is lost: then they stop for that. One that stands still would be waited for.
+  if (others_ && !failed_) (void)others_->SendStop();
+}
+
+absl::Status Executor::Compute(StepWork& step) {
+  if (others_) {
+    const bool own_pools = kv_->device() != nullptr;
+    const absl::Status sent = others_->Send(
+        step.inputs, own_pools ? std::span<const BlockCopy>(step.plan.copies) : std::span<const BlockCopy>(),
+        step.after_layer != nullptr);
+    if (!sent.ok()) return sent;
+  }
+  return decoder_->Forward(step.inputs.batch(), *kv_, logits_.data(), maxima_.data(), step.after_layer);
 }
 
 absl::Status Executor::Execute(StepWork& step) {
@@ -29,11 +41,8 @@ absl::Status Executor::Execute(StepWork& step) {
   }
   const size_t vocab = size_t(decoder_->vocab()), blocks = size_t(kernels::NumLogitBlocks(decoder_->vocab()));
   CHECK_LE(step.inputs.logit_rows.size() * vocab, logits_.size());
-  if (others_) {
-    if (absl::Status sent = others_->Send(step.inputs); !sent.ok()) return sent;
-  }
-  if (absl::Status status = decoder_->Forward(step.inputs.batch(), *kv_, logits_.data(), maxima_.data(), step.after_layer);
-      !status.ok()) {
+  if (absl::Status status = Compute(step); !status.ok()) {
+    failed_ = true;
     return status;
   }
 

@@ -27,11 +27,14 @@ class Executor {
   absl::Status Execute(StepWork& step);
 
  private:
+  absl::Status Compute(StepWork& step);
+
   Decoder* const decoder_;
   kernels::KvPool* const kv_;
   const DraftRule rule_;
   const std::function<double()> seconds_;
   std::optional<StepBroadcast> others_;
+  bool failed_ = false;        // then the others are ended by whoever started them
   std::vector<float> logits_;  // [max_logits][vocab]
   std::vector<float> maxima_;  // [max_logits][kernels::NumLogitBlocks(vocab)]
 };

@@ -100,7 +100,8 @@ function(host_cuda_compile_for_devices name)
     set(out ${CMAKE_CURRENT_BINARY_DIR}/${name}.nvcc/${stem}.device.o)
     add_custom_command(OUTPUT ${out}
       COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/${name}.nvcc
-      COMMAND ${SLUICE_NVCC} ${HOST_CUDA_NVCC_OPTIONS} ${codes} ${ARG_DEFINES} -MD -MF ${out}.d -c ${cu} -o ${out}
+      COMMAND ${HOST_CUDA_DIR}/with_usage.sh ${out}.usage
+              ${SLUICE_NVCC} ${HOST_CUDA_NVCC_OPTIONS} ${codes} ${ARG_DEFINES} -Xptxas -v -MD -MF ${out}.d -c ${cu} -o ${out}
       DEPENDS ${cu} DEPFILE ${out}.d COMMENT "nvcc ${stem}.cu for GPUs" VERBATIM)
     list(APPEND objects ${out})
   endforeach()

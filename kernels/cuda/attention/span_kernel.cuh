@@ -197,7 +197,7 @@ __device__ void ComputeSpan(const AttentionParams& p, typename SpanShared<kDim, 
 
 // grid: x over items, y over KV heads x chunks of their groups.
 template <int kDim, KvWay kWay>
-__global__ void __launch_bounds__(kSpanWarps * 32) SpanKernel(const __grid_constant__ AttentionParams p) {
+__global__ void __launch_bounds__(kSpanWarps * 32, 2) SpanKernel(const __grid_constant__ AttentionParams p) {
   extern __shared__ __align__(16) unsigned char memory[];
   auto& shared = *reinterpret_cast<SpanShared<kDim, kWay>*>(memory);
   const AttentionPlanHeader& header = *reinterpret_cast<const AttentionPlanHeader*>(p.plan);

@@ -20,6 +20,12 @@ std::vector<Subject> Subjects() {
                         {"launches", [] { return cuda::NewCudaBackend({.graphs = false}); }}},
            .rms_error = 0.05,  // of tiny random models, whose outputs are mostly rounding
            .read = Copy,
+           .write = Copy},
+          {.name = "cuda_bf16_kv8",
+           .numerics_id = "cuda-bf16.1+kv8.1",
+           .variants = {{"graphs", [] { return cuda::NewCudaBackend({.kv = KvDType::kInt8}); }}},
+           .rms_error = 0.1,  // K is not rotated before it is rounded, as CPUs do
+           .read = Copy,
            .write = Copy}};
 }
 

@@ -57,12 +57,16 @@ absl::StatusOr<std::unique_ptr<Weight>> Upload(const HostTensor& tensor, bool f3
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::unique_ptr<Device> device, bool graphs) : device_(std::move(device)), graphs_(graphs) {}
+  CudaBackend(std::unique_ptr<Device> device, const CudaOptions& options)
+      : device_(std::move(device)), options_(options) {}
 
-  std::string_view numerics_id() const override { return "cuda-bf16.1"; }
+  std::string_view numerics_id() const override {
+    return options_.kv == KvDType::kInt8 ? "cuda-bf16.1+kv8.1" : "cuda-bf16.1";
+  }
   std::string_view packing_id() const override { return "cuda-bf16.1"; }
-  KvDType kv_dtype() const override { return KvDType::kBF16; }
+  KvDType kv_dtype() const override { return options_.kv; }
   size_t PackedBytes(const HostTensor&) const override { return 0; }
+  bool has_own_memory() const override { return true; }
   std::optional<int64_t> FreeMemory() const override {
     size_t free = 0, total = 0;
     if (!device_->MakeCurrent().ok() || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
@@ -82,26 +86,31 @@ class CudaBackend final : public Backend {
                                                     std::byte* memory) const override {
     if (memory != nullptr) return absl::InvalidArgumentError("a GPU's KV pool cannot lie in memory of the host");
     if (layout.dtype != kv_dtype()) {
-      return absl::InvalidArgumentError(absl::StrCat("KV in ", std::string(Name(layout.dtype)), ": a GPU has bf16"));
+      return absl::InvalidArgumentError(absl::StrCat("KV in ", std::string(Name(layout.dtype)), ": this backend has ",
+                                                     std::string(Name(kv_dtype()))));
     }
     if (absl::Status status = device_->MakeCurrent(); !status.ok()) return status;
-    return CudaKvPool::Create(layout, num_blocks, *device_);
+    return CudaKvPool::Create(layout, num_blocks, *device_, options_.nccl_library);
   }
   absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const override {
-    return CudaContext::Create(limits, *device_, graphs_);
+    return CudaContext::Create(limits, *device_, options_);
   }
 
  private:
   std::unique_ptr<Device> device_;
-  bool graphs_;
+  const CudaOptions options_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> NewCudaBackend(const CudaOptions& options) {
+  if (options.kv != KvDType::kBF16 && options.kv != KvDType::kInt8) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("KV in ", std::string(Name(options.kv)), ": a GPU keeps it in bf16 or int8"));
+  }
   absl::StatusOr<std::unique_ptr<Device>> device = Device::Open(options.device);
   if (!device.ok()) return device.status();
-  return std::make_unique<CudaBackend>(*std::move(device), options.graphs);
+  return std::make_unique<CudaBackend>(*std::move(device), options);
 }
 
 }  // namespace sluice::kernels::cuda

@@ -1,15 +1,17 @@
 // The CUDA backend: kernels/backend.h on one GPU of compute capability 8.0 or more, one stream for all its work.
 //
 // Numerics id "cuda-bf16.1": weights and what flows between phases in bf16, sums and the residual stream in f32, K and
-// V in bf16. Quantised files are dequantised at load. A row's bits depend on that row and its keys alone; ranks that
+// V in bf16, or, "cuda-bf16.1+kv8.1", in int8 (rows/rope_kv.h). Quantised files are dequantised at load. A row's bits depend on that row and its keys alone; ranks that
 // share a model get the bits of one.
 //
 // Limits: one process uses one device; a context and its pools and weights are used by one thread at a time.
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "kernels/backend.h"
 
 namespace sluice::kernels::cuda {
@@ -17,6 +19,10 @@ namespace sluice::kernels::cuda {
 struct CudaOptions {
   int device = 0;
   bool graphs = true;  // record steps of decode rows and replay them
+  KvDType kv = KvDType::kBF16;
+  // For contexts of several ranks (ContextLimits::collective), one process and one device each.
+  std::string nccl_library;                         // empty: libnccl.so.2, where the system's loader finds it
+  absl::Duration rank_timeout = absl::Seconds(30);  // for ranks to come, and of a step: then one counts as lost
 };
 
 // FAILED_PRECONDITION with one clear line where there is no usable device.

@@ -50,7 +50,6 @@ absl::Status CheckLimits(const ContextLimits& l) {
     return absl::InvalidArgumentError(
         absl::StrCat("context: ", l.num_heads, " heads to ", l.num_kv_heads, " KV heads"));
   }
-  if (l.collective != nullptr) return absl::UnimplementedError("ranks of a CUDA instance need NCCL");
   return absl::OkStatus();
 }
 
@@ -61,13 +60,23 @@ size_t GemmSpace(const ContextLimits& l) {
   return std::min(kMost, kSlices * size_t(l.max_rows) * widest * sizeof(float));
 }
 
+// All rows of the widest activation, in parts up to half as wide again as even ones would be; at least a row of logits.
+size_t ExchangeSpace(const ContextLimits& l, int ranks) {
+  const size_t row =
+      std::max(size_t(PaddedRow(l.max_hidden)) * sizeof(float), size_t(PaddedRow(l.max_ffn)) * sizeof(__nv_bfloat16));
+  const size_t logits = size_t(l.max_vocab + kLogitBlock * ranks) * sizeof(float);
+  const size_t bytes = std::max(size_t(l.max_rows) * row / 2 * 3, 2 * logits) + size_t(ranks) * 4096;
+  return bytes / size_t(16 * ranks) * size_t(16 * ranks);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(const ContextLimits& limits, const Device& device,
-                                                                 bool graphs) {
+                                                                 const CudaOptions& options) {
   if (absl::Status status = CheckLimits(limits); !status.ok()) return status;
-  std::unique_ptr<CudaContext> context(new CudaContext(limits, device, graphs));
+  std::unique_ptr<CudaContext> context(new CudaContext(limits, device, options));
   if (absl::Status status = context->Allocate(); !status.ok()) return status;
+  if (absl::Status status = context->Meet(options); !status.ok()) return status;
   return context;
 }
 
@@ -97,6 +106,17 @@ absl::Status CudaContext::Allocate() {
   return absl::OkStatus();
 }
 
+absl::Status CudaContext::Meet(const CudaOptions& options) {
+  if (limits_.collective == nullptr || limits_.collective->size() == 1) return absl::OkStatus();
+  auto ranks = RankExchange::Create(limits_.collective, device_.stream(),
+                                    {.library = options.nccl_library,
+                                     .timeout = options.rank_timeout,
+                                     .buffer_bytes = ExchangeSpace(limits_, limits_.collective->size())});
+  if (!ranks.ok()) return ranks.status();
+  ranks_ = *std::move(ranks);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<Activation>> CudaContext::NewActivation(int cols, ActivationUse use) {
   if (cols <= 0) return absl::InvalidArgumentError(absl::StrCat("an activation of ", cols, " columns"));
   if (absl::Status status = device_.MakeCurrent(); !status.ok()) return status;
@@ -104,11 +124,15 @@ absl::StatusOr<std::unique_ptr<Activation>> CudaContext::NewActivation(int cols,
   absl::StatusOr<DeviceMemory> memory =
       NewDeviceMemory(size_t(limits_.max_rows) * size_t(PaddedRow(cols)) * element, "an activation");
   if (!memory.ok()) return memory.status();
-  return std::make_unique<CudaActivation>(cols, *std::move(memory));
+  return std::make_unique<CudaActivation>(cols, use == ActivationUse::kResidual, *std::move(memory));
 }
 
 void CudaContext::Note(cudaError_t error, const char* phase) {
   if (error != cudaSuccess && status_.ok()) status_ = ToStatus(error, phase);
+}
+
+void CudaContext::Note(const absl::Status& status) {
+  if (status_.ok()) status_ = status;
 }
 
 void CudaContext::BeginStep(const StepBatch& batch, const KvLayout& layout) {
@@ -186,7 +210,8 @@ void CudaContext::RopeKv(const RopeKvParams& p) {
                      .rope_stride = Of(p.rope).stride(),
                      .positions = step_.positions(),
                      .blocks = step_.blocks(),
-                     .kv = static_cast<__nv_bfloat16*>(p.kv->layer_data(p.layer)),
+                     .kv = p.kv->layer_data(p.layer),
+                     .int8 = layout_.dtype == KvDType::kInt8,
                      .rows = rows_,
                      .heads = limits_.num_heads,
                      .kv_heads = limits_.num_kv_heads,
@@ -250,7 +275,6 @@ void CudaContext::Head(const HeadParams& p) {
   CHECK_LE(vocab, limits_.max_vocab);
   Norm(p.x, p.norm, p.eps, step_.logit_rows(), num_logits_, "last norm");
   float* const logits = static_cast<float*>(logits_.get()) + p.first;
-  float* const maxima = static_cast<float*>(logits_.get()) + int64_t(limits_.max_logits) * limits_.max_vocab;
   Multiply({.a = static_cast<const __nv_bfloat16*>(normed_.get()),
             .a_stride = Of(p.x).stride(),
             .m = num_logits_,
@@ -258,10 +282,18 @@ void CudaContext::Head(const HeadParams& p) {
             .parts = {{Of(p.head).bf16(), nullptr, logits, vocab, int(count)}},
             .output = GemmOutput::kF32},
            "head");
-  const int blocks = NumLogitBlocks(vocab), first_block = int(p.first / kLogitBlock);
-  Note(BlockMaxima({.x = logits,
+  wanted_ = {p.logits, p.maxima, p.first, count, vocab};
+  if (ranks_ == nullptr) FetchLogits();
+}
+
+void CudaContext::FetchLogits() {
+  const auto& [to, to_maxima, first, count, vocab] = wanted_;
+  float* const logits = static_cast<float*>(logits_.get());
+  float* const maxima = logits + int64_t(limits_.max_logits) * limits_.max_vocab;
+  const int blocks = NumLogitBlocks(vocab);
+  Note(BlockMaxima({.x = logits + first,
                     .x_stride = vocab,
-                    .maxima = maxima + first_block,
+                    .maxima = maxima + first / kLogitBlock,
                     .maxima_stride = blocks,
                     .rows = num_logits_,
                     .width = int(count)},
@@ -274,14 +306,33 @@ void CudaContext::Head(const HeadParams& p) {
   Note(cudaMemcpyAsync(host + int64_t(limits_.max_logits) * limits_.max_vocab, maxima,
                        size_t(num_logits_) * size_t(blocks) * sizeof(float), cudaMemcpyDeviceToHost, device_.stream()),
        "maxima to the host");
-  wanted_ = {p.logits, p.maxima, p.first, count, vocab};
 }
 
-void CudaContext::Gather(const GatherParams&) {}
-void CudaContext::GatherLogits(const GatherLogitsParams&) {}
+void CudaContext::Gather(const GatherParams& p) {
+  if (ranks_ == nullptr || !status_.ok()) return;
+  const CudaActivation& rows = Of(p.rows);
+  const int64_t element = rows.is_f32() ? sizeof(float) : sizeof(__nv_bfloat16);
+  Note(ranks_->Gather(rows.bf16(), rows.stride() * element, rows_, p.borders, element, Collective::To::kAll));
+}
+
+void CudaContext::GatherLogits(const GatherLogitsParams& p) {
+  if (ranks_ == nullptr || !status_.ok() || num_logits_ == 0) return;
+  Note(ranks_->Gather(logits_.get(), p.vocab * int64_t(sizeof(float)), num_logits_, p.borders, sizeof(float),
+                      Collective::To::kRank0));
+  wanted_ = {p.logits, p.maxima, 0, p.vocab, p.vocab};
+  if (ranks_->rank() == 0) FetchLogits();
+}
+
+void CudaContext::Await() {
+  if (ranks_ == nullptr) {
+    Note(cudaStreamSynchronize(device_.stream()), "the step");
+  } else {
+    Note(ranks_->Await("the step"));
+  }
+}
 
 void CudaContext::AwaitIssued() {
-  Note(cudaStreamSynchronize(device_.stream()), "the step");
+  Await();
 }
 
 bool CudaContext::Replay(float* logits, float* maxima) {
@@ -308,8 +359,8 @@ void CudaContext::Launch() {
 }
 
 absl::Status CudaContext::Finish() {
-  Note(cudaStreamSynchronize(device_.stream()), "the step");
-  if (!status_.ok() || batch_logits_ == 0) return status_;
+  Await();
+  if (!status_.ok() || batch_logits_ == 0 || (ranks_ != nullptr && ranks_->rank() != 0)) return status_;
   const float* const host = static_cast<const float*>(host_logits_.get());
   const float* const maxima = host + int64_t(limits_.max_logits) * limits_.max_vocab;
   const auto& [to, to_maxima, first, count, vocab] = wanted_;

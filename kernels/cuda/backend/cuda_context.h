@@ -7,9 +7,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/backend/cuda_backend.h"
 #include "kernels/cuda/backend/device.h"
 #include "kernels/cuda/backend/kv_pool.h"
 #include "kernels/cuda/backend/memory.h"
+#include "kernels/cuda/backend/rank_exchange.h"
 #include "kernels/cuda/backend/step_buffers.h"
 #include "kernels/cuda/backend/step_graphs.h"
 #include "kernels/cuda/backend/storage.h"
@@ -21,7 +23,7 @@ class CudaContext final : public Context {
  public:
   // `device` outlives the context.
   static absl::StatusOr<std::unique_ptr<CudaContext>> Create(const ContextLimits& limits, const Device& device,
-                                                             bool graphs);
+                                                             const CudaOptions& options);
 
   absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols, ActivationUse use) override;
   void BeginStep(const StepBatch& batch, const KvLayout& layout) override;
@@ -48,8 +50,13 @@ class CudaContext final : public Context {
     int64_t first = 0, count = 0, vocab = 0;  // columns [first, first + count)
   };
 
-  CudaContext(const ContextLimits& limits, const Device& device, bool graphs)
-      : limits_(limits), device_(device), use_graphs_(graphs) {}
+  CudaContext(const ContextLimits& limits, const Device& device, const CudaOptions& options)
+      : limits_(limits), device_(device), use_graphs_(options.graphs) {}
+  absl::Status Meet(const CudaOptions& options);
+  void Note(const absl::Status& status);
+  void Await();
+  // What Finish brings to the host.
+  void FetchLogits();
   void Launch();
   absl::Status Allocate();
   void Note(cudaError_t error, const char* phase);
@@ -66,9 +73,10 @@ class CudaContext final : public Context {
   StepBuffers step_;
   int rows_ = 0, num_logits_ = 0;  // with those that pad a step that may be replayed
   int batch_logits_ = 0;
-  bool alike_ = false;  // the step is of decode rows, padded to rows_
-  StepGraphs graphs_;
-  DeviceMemory normed_;  // bf16 [max_rows][PaddedRow(max_hidden)]
+  bool alike_ = false;                   // the step is of decode rows, padded to rows_
+  std::unique_ptr<RankExchange> ranks_;  // null: alone
+  StepGraphs graphs_;                    // behind the ranks: they go first
+  DeviceMemory normed_;                  // bf16 [max_rows][PaddedRow(max_hidden)]
   DeviceMemory logits_;  // f32 [max_logits][max_vocab], then the maxima [max_logits][NumLogitBlocks(max_vocab)]
   PinnedMemory host_logits_;
   DeviceMemory gemm_space_, attention_space_;

@@ -1,4 +1,8 @@
-// Rotates q and k by each row's position, and stores k and v in the row's slot of the paged pool (kv_layout.h, bf16).
+// Rotates q and k by each row's position, and stores k and v in the row's slot of the paged pool (kv_layout.h): in
+// bf16, or in int8 with a scale of each token and head, max|x| / 127, elements rounded to nearest even. No number in a
+// head makes its scale no number, so that it is not lost.
+//
+// Limits: head_dim <= 256 in int8.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -17,7 +21,8 @@ struct RopeKvArgs {
   int64_t rope_stride = 0;
   const int32_t* positions = nullptr;  // [rows]
   const int32_t* blocks = nullptr;     // [rows] of the row's own slot; negative: nothing is stored
-  __nv_bfloat16* kv = nullptr;         // of the layer, [block][K|V][pool_kv_heads][block_size][head_dim]
+  void* kv = nullptr;                  // of the layer, [block][K|V][pool_kv_heads] head slices of kv_layout.h
+  bool int8 = false;                   // else bf16
   int rows = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int pool_kv_heads = 0, first_kv_head = 0;
   int block_size = 0;
@@ -25,6 +30,7 @@ struct RopeKvArgs {
   bool interleaved = false;  // pairs (0, 1), (2, 3), ...; else (0, rotary_dim / 2), ...
 };
 
+// cudaErrorInvalidValue for a shape that is not supported. No rows: nothing is launched.
 cudaError_t RopeKv(const RopeKvArgs& args, cudaStream_t stream);
 
 }  // namespace sluice::kernels::cuda

@@ -1,6 +1,9 @@
 #include "kernels/cuda/rows/rope_kv.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/testing/device_array.h"
+#include "kernels/kv_layout.h"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -48,36 +51,55 @@ void ExpectNear(__nv_bfloat16 got, double want, const char* what, int row, int a
   EXPECT_NEAR(ToDouble(got), want, std::abs(want) / 256 + 1e-6) << what << " of row " << row << ", element " << at;
 }
 
+RopeKvArgs ArgsOf(const Problem& p) {
+  RopeKvArgs args;
+  args.q_stride = p.q_stride;
+  args.kv_stride = p.kv_stride;
+  args.rope_stride = p.rope_stride;
+  args.rows = int(p.positions.size());
+  args.heads = p.s.heads;
+  args.kv_heads = p.s.kv_heads;
+  args.head_dim = p.s.head_dim;
+  args.pool_kv_heads = p.s.pool_kv_heads;
+  args.first_kv_head = p.s.first_kv_head;
+  args.block_size = p.s.block_size;
+  args.rotary_dim = p.s.rotary_dim;
+  args.interleaved = p.s.interleaved;
+  return args;
+}
+
+// A problem's arrays on the device, with a pool of T.
+template <typename T>
+struct OnDevice {
+  OnDevice(const Problem& p, const std::vector<T>& pool)
+      : q(p.q), k(p.k), v(p.v), kv(pool), rope(p.rope), positions(p.positions), blocks(p.blocks) {}
+
+  void Run(RopeKvArgs args) {
+    args.q = q.data();
+    args.k = k.data();
+    args.v = v.data();
+    args.kv = kv.data();
+    args.rope = rope.data();
+    args.positions = positions.data();
+    args.blocks = blocks.data();
+    Check(RopeKv(args, nullptr));
+  }
+
+  DeviceArray<__nv_bfloat16> q, k, v;
+  DeviceArray<T> kv;
+  DeviceArray<float> rope;
+  DeviceArray<int32_t> positions, blocks;
+};
+
 class RopeKvShapes : public testing::TestWithParam<Shape> {};
 
 TEST_P(RopeKvShapes, AgreesWithTheDefinitionAndWritesNothingElse) {
   SLUICE_NEEDS_DEVICE();
   const Problem p(GetParam());
   const Shape& s = p.s;
-  DeviceArray<__nv_bfloat16> q(p.q), k(p.k), v(p.v), kv(p.kv);
-  DeviceArray<float> rope(p.rope);
-  DeviceArray<int32_t> positions(p.positions), blocks(p.blocks);
-  Check(RopeKv({.q = q.data(),
-                .k = k.data(),
-                .v = v.data(),
-                .q_stride = p.q_stride,
-                .kv_stride = p.kv_stride,
-                .rope = rope.data(),
-                .rope_stride = p.rope_stride,
-                .positions = positions.data(),
-                .blocks = blocks.data(),
-                .kv = kv.data(),
-                .rows = int(p.positions.size()),
-                .heads = s.heads,
-                .kv_heads = s.kv_heads,
-                .head_dim = s.head_dim,
-                .pool_kv_heads = s.pool_kv_heads,
-                .first_kv_head = s.first_kv_head,
-                .block_size = s.block_size,
-                .rotary_dim = s.rotary_dim,
-                .interleaved = s.interleaved},
-               nullptr));
-  const std::vector<__nv_bfloat16> got_q = q.Read(), got_kv = kv.Read();
+  OnDevice<__nv_bfloat16> device(p, p.kv);
+  device.Run(ArgsOf(p));
+  const std::vector<__nv_bfloat16> got_q = device.q.Read(), got_kv = device.kv.Read();
   std::vector<__nv_bfloat16> rest = got_kv;
   for (int row = 0; row < int(p.positions.size()); ++row) {
     for (int i = 0; i < int(p.q_stride); ++i) {
@@ -108,6 +130,68 @@ TEST_P(RopeKvShapes, AgreesWithTheDefinitionAndWritesNothingElse) {
   EXPECT_TRUE(SameBits(rest, p.kv));
 }
 
+// The int8 pool holds what the bf16 one does, each token and head divided by its scale and rounded; q is the same.
+TEST_P(RopeKvShapes, Int8IsTheBf16OneRounded) {
+  SLUICE_NEEDS_DEVICE();
+  const Problem p(GetParam());
+  const Shape& s = p.s;
+  KvLayout bf16{1, s.pool_kv_heads, s.head_dim, s.block_size, KvDType::kBF16}, int8 = bf16;
+  int8.dtype = KvDType::kInt8;
+  OnDevice<__nv_bfloat16> exact(p, p.kv);
+  exact.Run(ArgsOf(p));
+  const std::vector<unsigned char> before(kBlocks * int8.block_bytes(), 0x5d);
+  OnDevice<unsigned char> rounded(p, before);
+  RopeKvArgs args = ArgsOf(p);
+  args.int8 = true;
+  rounded.Run(args);
+  EXPECT_TRUE(SameBits(exact.q.Read(), rounded.q.Read()));
+
+  const std::vector<__nv_bfloat16> values = exact.kv.Read();
+  const std::vector<unsigned char> got = rounded.kv.Read();
+  std::vector<unsigned char> rest = got;
+  for (size_t row = 0; row < p.positions.size(); ++row) {
+    if (p.blocks[row] < 0) continue;
+    const int slot = p.positions[row] % s.block_size;
+    for (int i = 0; i < 2 * s.kv_heads; ++i) {
+      const int is_v = i % 2, head = s.first_kv_head + i / 2;
+      const __nv_bfloat16* value = &values[bf16.offset(p.blocks[row], is_v, head, slot) / sizeof(__nv_bfloat16)];
+      float largest = 0, scale;
+      for (int d = 0; d < s.head_dim; ++d) largest = std::max(largest, std::abs(__bfloat162float(value[d])));
+      const size_t at = int8.offset(p.blocks[row], is_v, head, slot),
+                   scale_at = int8.offset(p.blocks[row], is_v, head, 0) + int8.scales_offset() + 4 * size_t(slot);
+      std::memcpy(&scale, &got[scale_at], sizeof(scale));
+      EXPECT_EQ(scale, largest / 127.0f);
+      for (int d = 0; d < s.head_dim; ++d) {
+        EXPECT_EQ(int(int8_t(got[at + size_t(d)])), std::lrint(__bfloat162float(value[d]) / scale)) << "element " << d;
+      }
+      std::fill_n(&rest[at], s.head_dim, 0x5d);
+      std::fill_n(&rest[scale_at], sizeof(scale), 0x5d);
+    }
+  }
+  EXPECT_EQ(rest, before);
+}
+
+TEST(RopeKvInt8, NoNumberIsNotLostAndZerosHaveScaleZero) {
+  SLUICE_NEEDS_DEVICE();
+  Problem p({1, 2, 64, 64, 16, false, 2, 0});
+  p.v[5] = __ushort_as_bfloat16(0x7fff);                                      // of row 0, head 0
+  for (int d = 0; d < 64; ++d) p.v[size_t(64 + d)] = __float2bfloat16_rn(0);  // head 1
+  const KvLayout layout{1, 2, 64, 16, KvDType::kInt8};
+  OnDevice<unsigned char> device(p, std::vector<unsigned char>(kBlocks * layout.block_bytes(), 0x5d));
+  RopeKvArgs args = ArgsOf(p);
+  args.int8 = true;
+  device.Run(args);
+  const std::vector<unsigned char> got = device.kv.Read();
+  float scales[2];
+  for (const int head : {0, 1}) {
+    const size_t at = layout.offset(p.blocks[0], 1, head, 0) + layout.scales_offset();
+    std::memcpy(&scales[head], &got[at + 4 * size_t(p.positions[0] % 16)], sizeof(float));
+  }
+  EXPECT_TRUE(std::isnan(scales[0]));
+  EXPECT_EQ(scales[1], 0);
+  EXPECT_EQ(got[layout.offset(p.blocks[0], 1, 1, p.positions[0] % 16)], 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, RopeKvShapes,
                          testing::Values(Shape{9, 3, 64, 64, 16, true, 3, 0}, Shape{4, 2, 128, 128, 32, false, 8, 4},
                                          Shape{2, 1, 10, 6, 3, false, 1, 0}, Shape{4, 4, 20, 12, 5, true, 5, 1},
@@ -123,6 +207,10 @@ TEST(RopeKv, RefusesWhatItCannotDo) {
   EXPECT_EQ(RopeKv(args, nullptr), cudaErrorInvalidValue);
   args.rotary_dim = 16;
   args.first_kv_head = 1;
+  EXPECT_EQ(RopeKv(args, nullptr), cudaErrorInvalidValue);
+  args.first_kv_head = 0;
+  args.head_dim = 258;
+  args.int8 = true;
   EXPECT_EQ(RopeKv(args, nullptr), cudaErrorInvalidValue);
 }
 

@@ -64,7 +64,7 @@ struct Request {
   bool whole_block;
 };
 
-void CheckRequest(const Machine& machine, const Request& request, const Loc& where) {
+void CheckRequest(const Machine& machine, const Request& request, Loc where) {
   if (request.id >= kNamedBarriers) Fail(where, "barrier %u: there are %u", request.id, kNamedBarriers);
   if (request.expected % kWarpSize != 0 || request.expected > machine.lanes) {
     Fail(where, "barrier %u for %u threads: must be a multiple of %u, and no more than the block has", request.id,
@@ -75,7 +75,7 @@ void CheckRequest(const Machine& machine, const Request& request, const Loc& whe
   }
 }
 
-void Begin(Barrier& barrier, const Request& request, const Loc& where) {
+void Begin(Barrier& barrier, const Request& request, Loc where) {
   barrier.expected = request.expected;
   barrier.whole_block = request.whole_block;
   barrier.operation = request.operation;
@@ -83,7 +83,7 @@ void Begin(Barrier& barrier, const Request& request, const Loc& where) {
 }
 
 [[noreturn, gnu::noinline, gnu::cold]] void FailToMeet(const Machine& machine, const Barrier& barrier, Request request,
-                                                       const Loc& where) {
+                                                       Loc where) {
   const uint32_t id = request.id, line = barrier.where.line();
   const char* const file = barrier.where.file_name();
   if (barrier.passed[machine.running->linear]) {
@@ -100,7 +100,7 @@ void Begin(Barrier& barrier, const Request& request, const Loc& where) {
 }
 
 // Others are there already: do they mean the same?
-void CheckMeeting(const Machine& machine, const Barrier& barrier, const Request& request, const Loc& where) {
+void CheckMeeting(const Machine& machine, const Barrier& barrier, const Request& request, Loc where) {
   const bool other_line = request.whole_block && barrier.whole_block && !SameLine(barrier.where, where);
   const bool other_operation = barrier.operation != request.operation && barrier.operation != BarrierOp::kArrive &&
                                request.operation != BarrierOp::kArrive;
@@ -121,7 +121,7 @@ void PassBy(Barrier& barrier, const Thread& self) {
   barrier.passed[self.linear] = true;
 }
 
-void Join(const Machine& machine, Barrier& barrier, Thread& self, const Request& request, const Loc& where) {
+void Join(const Machine& machine, Barrier& barrier, Thread& self, const Request& request, Loc where) {
   barrier.operation = request.operation;
   // No branch, as nobody could predict it in the random order.
   const uint32_t turn = machine.settings.order == Order::kDescending ? ~self.linear : self.linear;

@@ -35,7 +35,7 @@ std::string Format(const char* format, ...) {
   return text;
 }
 
-void Fail(const Loc& where, const char* format, ...) {
+void Fail(Loc where, const char* format, ...) {
   EngineScope scope;
   Machine& machine = *this_machine;
   {

@@ -14,6 +14,6 @@ using Loc = std::source_location;
 // Called on a CUDA thread. Adds its source line, kernel, block, thread and the order that led here. The thread's frames
 // are abandoned, destructors don't run: callers hold nothing that has to be freed, and `format` and its arguments
 // neither.
-[[noreturn, gnu::format(printf, 2, 3)]] void Fail(const Loc& where, const char* format, ...);
+[[noreturn, gnu::format(printf, 2, 3)]] void Fail(Loc where, const char* format, ...);
 
 }  // namespace host_cuda

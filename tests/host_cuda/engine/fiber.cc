@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kGuard = 4096;
 constexpr size_t kLinesOfATop = 5;  // odd, so that the colours are all different; about what a waiting thread uses
 #if defined(HOST_CUDA_ASAN) || defined(HOST_CUDA_TSAN)
-constexpr size_t kStack = 256 << 10;
+constexpr size_t kStack = 512 << 10;  // translated kernels are not optimised there
 #else
 constexpr size_t kStack = 64 << 10;
 #endif

@@ -21,7 +21,7 @@ void Machine::FailNobodyReady() {
   Fail(running->waits_at, "deadlock: every thread of the block that has not exited waits");
 }
 
-void Machine::Yield(const Loc& where) {
+void Machine::Yield(Loc where) {
   if (++idle_turns > kMaxIdleTurns) Fail(where, "the block spins on memory that nobody changes");
   schedule.Back(running);
   Wait();

@@ -124,7 +124,7 @@ struct Machine {
     self->waits = Waits::kNo;
   }
   // The running thread lets the others run.
-  void Yield(const Loc& where);
+  void Yield(Loc where);
   // Ends the grid in its middle; `error` says why.
   [[noreturn]] void Stop();
   [[noreturn, gnu::cold]] void FailNobodyReady();

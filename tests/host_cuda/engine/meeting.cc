@@ -22,7 +22,7 @@ void Complete(Machine& machine, Warp& warp, Meeting& meeting, const Thread* last
 }
 
 void Begin(Meeting& meeting, uint32_t mask, uint32_t lanes, const char* operation, void (*finish)(Meeting&),
-           const Loc& where) {
+           Loc where) {
   meeting.mask = mask;
   meeting.lanes = lanes;
   meeting.arrived = 0;
@@ -31,13 +31,13 @@ void Begin(Meeting& meeting, uint32_t mask, uint32_t lanes, const char* operatio
   meeting.where = where;
 }
 
-[[noreturn]] void Differ(const Meeting& meeting, uint32_t mask, const char* operation, const Loc& where) {
+[[noreturn]] void Differ(const Meeting& meeting, uint32_t mask, const char* operation, Loc where) {
   Fail(where, "lanes of one warp meet in different operations: %s with mask %08x here, %s with mask %08x at %s:%u",
        operation, mask, meeting.operation, meeting.mask, meeting.where.file_name(), meeting.where.line());
 }
 
 // The open meeting of this mask, or a new one. Lanes that wait for each other with different masks would wait forever.
-Meeting& Find(Warp& warp, uint32_t lane, uint32_t mask, const char* operation, const Loc& where, bool* fresh) {
+Meeting& Find(Warp& warp, uint32_t lane, uint32_t mask, const char* operation, Loc where, bool* fresh) {
   for (uint32_t open = warp.open; open != 0; open &= open - 1) {
     Meeting& meeting = warp.meeting[std::countr_zero(open)];
     if (meeting.mask == mask) {
@@ -52,7 +52,7 @@ Meeting& Find(Warp& warp, uint32_t lane, uint32_t mask, const char* operation, c
   return warp.meeting[unused];
 }
 
-void Check(const Meeting& meeting, uint32_t mask, const char* operation, bool any_line, const Loc& where) {
+void Check(const Meeting& meeting, uint32_t mask, const char* operation, bool any_line, Loc where) {
   const bool same_operation =
       meeting.operation == operation || std::string_view(meeting.operation) == std::string_view(operation);
   if (!same_operation || (!any_line && meeting.where.line() != where.line())) Differ(meeting, mask, operation, where);
@@ -60,7 +60,7 @@ void Check(const Meeting& meeting, uint32_t mask, const char* operation, bool an
 
 }  // namespace
 
-void Meet(uint32_t mask, const char* operation, void* slot, void (*finish)(Meeting& meeting), const Loc& where) {
+void Meet(uint32_t mask, const char* operation, void* slot, void (*finish)(Meeting& meeting), Loc where) {
   EngineScope scope;
   Machine& machine = *this_machine;
   Thread& self = *machine.running;

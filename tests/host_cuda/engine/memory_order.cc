@@ -18,7 +18,7 @@ void BeforeStore([[maybe_unused]] void* address, [[maybe_unused]] Ordering order
 #endif
 }
 
-void AfterLoad([[maybe_unused]] void* address, [[maybe_unused]] Ordering ordering, const Loc& where) {
+void AfterLoad([[maybe_unused]] void* address, [[maybe_unused]] Ordering ordering, Loc where) {
   EngineScope scope;
   Thread& self = Self();
 #if defined(HOST_CUDA_TSAN)

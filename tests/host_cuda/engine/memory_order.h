@@ -13,7 +13,7 @@ namespace host_cuda {
 enum class Ordering { kRelaxed, kAcquire, kRelease, kAcquireRelease };
 
 void BeforeStore(void* address, Ordering ordering);
-void AfterLoad(void* address, Ordering ordering, const Loc& where);
+void AfterLoad(void* address, Ordering ordering, Loc where);
 void Fence();
 
 }  // namespace host_cuda

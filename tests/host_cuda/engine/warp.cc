@@ -64,7 +64,7 @@ struct BallotSlot {
   uint32_t ballot, lanes;
 };
 
-BallotSlot CountVotes(const char* operation, bool predicate, uint32_t mask, const Loc& where) {
+BallotSlot CountVotes(const char* operation, bool predicate, uint32_t mask, Loc where) {
   BallotSlot slot{predicate, 0, 0};
   Meet(
       mask, operation, &slot,

@@ -15,7 +15,7 @@ struct Meeting;
 
 // Waits for the lanes of `mask`. The last one to come calls finish(), if any, with every lane's slot: all results are
 // there before any lane goes on. `operation` is a literal: what lanes that meet must agree on.
-void Meet(uint32_t mask, const char* operation, void* slot, void (*finish)(Meeting& meeting), const Loc& where);
+void Meet(uint32_t mask, const char* operation, void* slot, void (*finish)(Meeting& meeting), Loc where);
 
 void SyncWarp(uint32_t mask, Loc where = Loc::current());
 

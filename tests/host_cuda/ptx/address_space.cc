@@ -2,7 +2,7 @@
 
 namespace host_cuda::ptx {
 
-AddressSpace SpaceOf(const SharedWindow& window, u64 address) {
+AddressSpace SpaceOf(SharedWindow window, u64 address) {
   const auto within = [=](const void* begin, u64 bytes) { return address - reinterpret_cast<u64>(begin) < bytes; };
   if (address - window.begin < window.end - window.begin) return AddressSpace::kShared;
   const Fiber& fiber = Self().fiber;  // local memory is the thread's stack

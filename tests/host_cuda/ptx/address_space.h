@@ -7,6 +7,6 @@ namespace host_cuda::ptx {
 
 enum class AddressSpace { kGlobal, kShared, kLocal, kConst, kParam };
 
-AddressSpace SpaceOf(const SharedWindow& window, u64 address);
+AddressSpace SpaceOf(SharedWindow window, u64 address);
 
 }  // namespace host_cuda::ptx

@@ -23,13 +23,18 @@ struct Float {
 // Rounds its lifetime's float and double operations otherwise than to nearest.
 class RoundingScope {
  public:
-  explicit RoundingScope(Rounding rounding) {
+  explicit RoundingScope(Rounding rounding) : changes_(rounding != Rounding::kNearest) {
     constexpr int kModes[] = {FE_TONEAREST, FE_TOWARDZERO, FE_DOWNWARD, FE_UPWARD};
-    std::fesetround(kModes[static_cast<int>(rounding)]);
+    if (changes_) std::fesetround(kModes[static_cast<int>(rounding)]);
   }
-  ~RoundingScope() { std::fesetround(FE_TONEAREST); }
+  ~RoundingScope() {
+    if (changes_) std::fesetround(FE_TONEAREST);
+  }
   RoundingScope(const RoundingScope&) = delete;
   RoundingScope& operator=(const RoundingScope&) = delete;
+
+ private:
+  const bool changes_;
 };
 
 template <class T>
@@ -103,20 +108,20 @@ inline T Fma(T a, T b, T c, Float mode = {}) {
   }
 }
 
-#define HOST_CUDA_BINARY(Name, op)                                                \
-  template <class T>                                                              \
-  inline T Name(T a, T b, Float mode = {}) {                                      \
-    if constexpr (kIsPair<T>) {                                                   \
-      using Half = typename T::Half;                                              \
-      return OnHalves<T>([&](Half x, Half y) { return Name(x, y, mode); }, a, b); \
-    } else if constexpr (kIsHalf<T>) {                                            \
-      return FromDouble<T>(double{Input(a, mode)} op double{Input(b, mode)}, mode);       \
-    } else if constexpr (std::is_floating_point_v<T>) {                           \
-      return Rounded<T>(                                                          \
-          mode, [](T x, T y) { return x op y; }, a, b);                           \
-    } else {                                                                      \
-      return static_cast<T>(static_cast<Bits<T>>(uint64_t(a) op uint64_t(b)));    \
-    }                                                                             \
+#define HOST_CUDA_BINARY(Name, op)                                                  \
+  template <class T>                                                                \
+  inline T Name(T a, T b, Float mode = {}) {                                        \
+    if constexpr (kIsPair<T>) {                                                     \
+      using Half = typename T::Half;                                                \
+      return OnHalves<T>([&](Half x, Half y) { return Name(x, y, mode); }, a, b);   \
+    } else if constexpr (kIsHalf<T>) {                                              \
+      return FromDouble<T>(double{Input(a, mode)} op double{Input(b, mode)}, mode); \
+    } else if constexpr (std::is_floating_point_v<T>) {                             \
+      return Rounded<T>(                                                            \
+          mode, [](T x, T y) { return x op y; }, a, b);                             \
+    } else {                                                                        \
+      return static_cast<T>(static_cast<Bits<T>>(uint64_t(a) op uint64_t(b)));      \
+    }                                                                               \
   }
 HOST_CUDA_BINARY(Add, +)
 HOST_CUDA_BINARY(Sub, -)

@@ -6,8 +6,8 @@
 
 namespace host_cuda::ptx {
 
-inline void CopyAsync(const SharedWindow& window, u64 to, u64 from, u32 bytes, u32 valid,
-                      const Loc& where = Loc::current()) {
+HOST_CUDA_CALLED void CopyAsync(SharedWindow window, u64 to, u64 from, u32 bytes, u32 valid,
+                                Loc where = Loc::current()) {
   if (valid > bytes) Fail(where, "cp.async of %u bytes with a source of %u", bytes, valid);
   CheckAddress<Space::kShared>(window, to, bytes, where);
   if (valid != 0) CheckAddress<Space::kGlobal>(window, from, bytes, where);
@@ -22,11 +22,11 @@ inline void Arrive(const std::vector<AsyncCopy>& group) {
     std::memset(static_cast<char*>(copy.to) + copy.valid, 0, copy.bytes - copy.valid);
   }
 }
-inline void WaitGroup(u32 pending) {
+HOST_CUDA_CALLED void WaitGroup(u32 pending) {
   std::vector<AsyncCopy> group;
   while (TakeGroup(pending, &group)) Arrive(group);
 }
-inline void WaitAll() {
+HOST_CUDA_CALLED void WaitAll() {
   std::vector<AsyncCopy> group;
   while (TakeAny(&group)) Arrive(group);
 }

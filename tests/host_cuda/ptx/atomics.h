@@ -33,7 +33,7 @@ inline T AtomicResult(T old, T operand) {
 
 // The old value.
 template <class T, Space kSpace, class Change>
-inline T AtomicUpdate(const SharedWindow& window, u64 address, Ordering ordering, Change change, const Loc& where) {
+inline T AtomicUpdate(SharedWindow window, u64 address, Ordering ordering, Change change, Loc where) {
   CheckAddress<kSpace>(window, address, sizeof(T), where);
   auto* const word = reinterpret_cast<Bits<T>*>(address);
   BeforeStore(word, ordering);
@@ -46,15 +46,14 @@ inline T AtomicUpdate(const SharedWindow& window, u64 address, Ordering ordering
 }
 
 template <AtomicOp kOp, class T, Space kSpace>
-inline T Atomic(const SharedWindow& window, u64 address, T operand, Ordering ordering,
-                const Loc& where = Loc::current()) {
+HOST_CUDA_CALLED T Atomic(SharedWindow window, u64 address, T operand, Ordering ordering, Loc where = Loc::current()) {
   return AtomicUpdate<T, kSpace>(
       window, address, ordering, [&](T old) { return AtomicResult<kOp>(old, operand); }, where);
 }
 
 template <class T, Space kSpace>
-inline T AtomicCas(const SharedWindow& window, u64 address, T expected, T desired, Ordering ordering,
-                   const Loc& where = Loc::current()) {
+HOST_CUDA_CALLED T AtomicCas(SharedWindow window, u64 address, T expected, T desired, Ordering ordering,
+                             Loc where = Loc::current()) {
   return AtomicUpdate<T, kSpace>(
       window, address, ordering, [&](T old) { return old == expected ? desired : old; }, where);
 }

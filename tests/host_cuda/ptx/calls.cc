@@ -78,11 +78,11 @@ void AssertFail(const char* message, const char* file, u32 line, const char* fun
   Fail(Loc::current(), "assertion `%s' failed at %s:%u, in %s", message, file, line, function);
 }
 
-void Trap(const char* what, const Loc& where) {
+void Trap(const char* what, Loc where) {
   Fail(where, "%s", what);
 }
 
-void NanoSleep(const Loc& where) {
+void NanoSleep(Loc where) {
   this_machine->Yield(where);
 }
 

@@ -9,8 +9,8 @@ namespace host_cuda::ptx {
 // printf: the arguments lie in a buffer, each aligned to its size. To stdout at once.
 s32 VPrintf(const char* format, const unsigned char* arguments);
 [[noreturn]] void AssertFail(const char* message, const char* file, u32 line, const char* function);
-[[noreturn]] void Trap(const char* what, const Loc& where = Loc::current());
-void NanoSleep(const Loc& where = Loc::current());
+[[noreturn]] void Trap(const char* what, Loc where = Loc::current());
+void NanoSleep(Loc where = Loc::current());
 
 // 1 ns a call: times differ, and nothing else is promised.
 u64 Clock();

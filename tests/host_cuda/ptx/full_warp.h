@@ -8,7 +8,7 @@ namespace host_cuda::ptx {
 
 inline constexpr uint32_t kFullWarp = ~0u;
 
-inline void MeetFullWarp(const char* operation, void* slot, void (*finish)(Meeting& meeting), const Loc& where) {
+inline void MeetFullWarp(const char* operation, void* slot, void (*finish)(Meeting& meeting), Loc where) {
   const uint32_t alive = Self().warp->alive;
   if (alive != kFullWarp) Fail(where, "%s needs all lanes of the warp; those of mask %08x are there", operation, alive);
   Meet(kFullWarp, operation, slot, finish, where);

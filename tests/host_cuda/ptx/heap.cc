@@ -36,7 +36,7 @@ u64 HeapAllocate(u64 bytes) {
   return reinterpret_cast<u64>(memory);
 }
 
-void HeapFree(u64 address, const Loc& where) {
+void HeapFree(u64 address, Loc where) {
   if (address == 0) return;
   bool known = false;
   {

@@ -10,6 +10,6 @@ inline constexpr u64 kHeapBytes = 8 << 20;  // cudaLimitMallocHeapSize, unless i
 
 // 0: the heap is full.
 u64 HeapAllocate(u64 bytes);
-void HeapFree(u64 address, const Loc& where);
+void HeapFree(u64 address, Loc where);
 
 }  // namespace host_cuda::ptx

@@ -8,7 +8,7 @@ namespace host_cuda::ptx {
 namespace {
 
 struct RowsSlot {
-  std::array<u32, 4>* row;
+  Items<u32, 4>* row;
   u32* words;
   int matrices;
   bool transpose;
@@ -19,13 +19,13 @@ RowsSlot& RowsOf(const Meeting& meeting, int lane) {
 }
 
 u32 HalfAt(const Meeting& meeting, int matrix, int row, int column) {
-  return (*RowsOf(meeting, 8 * matrix + row).row)[column / 2] >> (16 * (column % 2)) & 0xffff;
+  return RowsOf(meeting, 8 * matrix + row).row->at[column / 2] >> (16 * (column % 2)) & 0xffff;
 }
 
 }  // namespace
 
-void ExchangeRows(const std::array<u32, 4>* row, int matrices, bool transpose, u32* out, const Loc& where) {
-  std::array<u32, 4> copy = *row;
+void ExchangeRows(const Items<u32, 4>* row, int matrices, bool transpose, u32* out, Loc where) {
+  Items<u32, 4> copy = *row;
   RowsSlot slot{&copy, out, matrices, transpose};
   MeetFullWarp(
       "ldmatrix", &slot,
@@ -42,7 +42,7 @@ void ExchangeRows(const std::array<u32, 4>* row, int matrices, bool transpose, u
       where);
 }
 
-void CollectRows(const u32* in, int matrices, bool transpose, std::array<u32, 4>* row, const Loc& where) {
+void CollectRows(const u32* in, int matrices, bool transpose, Items<u32, 4>* row, Loc where) {
   u32 words[4] = {};
   std::copy_n(in, matrices, words);
   RowsSlot slot{row, words, matrices, transpose};
@@ -56,7 +56,7 @@ void CollectRows(const u32* in, int matrices, bool transpose, std::array<u32, 4>
               // Element (g, 2t + i) of the fragment, or of its transpose.
               const int g = first.transpose ? c : r, at = first.transpose ? r : c;
               const u32 half = RowsOf(meeting, 4 * g + at / 2).words[m] >> (16 * (at % 2)) & 0xffff;
-              u32& word = (*RowsOf(meeting, 8 * m + r).row)[c / 2];
+              u32& word = RowsOf(meeting, 8 * m + r).row->at[c / 2];
               word = c % 2 == 0 ? half : (word & 0xffff) | half << 16;
             }
           }

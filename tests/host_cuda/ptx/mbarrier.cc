@@ -2,12 +2,12 @@
 
 namespace host_cuda::ptx {
 
-BarrierState CheckedState(u64 word, const Loc& where) {
+BarrierState CheckedState(u64 word, Loc where) {
   if (!BarrierState::Valid(word)) Fail(where, "the mbarrier was not initialised");
   return BarrierState::From(word);
 }
 
-BarrierState Arrived(BarrierState state, u32 count, Arrival arrival, bool may_complete, const Loc& where) {
+BarrierState Arrived(BarrierState state, u32 count, Arrival arrival, bool may_complete, Loc where) {
   if (count == 0 || count > state.pending) {
     Fail(where, "%u arrivals at an mbarrier that waits for %u", count, state.pending);
   }
@@ -20,7 +20,7 @@ BarrierState Arrived(BarrierState state, u32 count, Arrival arrival, bool may_co
   return state;
 }
 
-bool PhaseEnded(BarrierState now, BarrierState before, const Loc& where) {
+bool PhaseEnded(BarrierState now, BarrierState before, Loc where) {
   const auto phases = static_cast<u16>(now.phase - before.phase);
   if (phases > 1) Fail(where, "an mbarrier's wait for a phase that ended %u phases ago", phases);
   return phases == 1;

@@ -27,31 +27,31 @@ struct BarrierState {
 enum class Arrival { kStay, kDrop };
 
 // The state after `count` arrivals, the last of which ends the phase.
-BarrierState Arrived(BarrierState state, u32 count, Arrival arrival, bool may_complete, const Loc& where);
+BarrierState Arrived(BarrierState state, u32 count, Arrival arrival, bool may_complete, Loc where);
 // The object's state, or a report.
-BarrierState CheckedState(u64 word, const Loc& where);
-bool PhaseEnded(BarrierState now, BarrierState before, const Loc& where);
+BarrierState CheckedState(u64 word, Loc where);
+bool PhaseEnded(BarrierState now, BarrierState before, Loc where);
 
-inline u64* BarrierAt(const SharedWindow& window, u64 address, const Loc& where) {
+HOST_CUDA_CALLED u64* BarrierAt(SharedWindow window, u64 address, Loc where) {
   CheckAddress<Space::kShared>(window, address, sizeof(u64), where);
   return reinterpret_cast<u64*>(address);
 }
 
 // A plain write: TSan sees who uses the object without having waited for it.
-inline void InitBarrier(const SharedWindow& window, u64 address, u32 count, const Loc& where = Loc::current()) {
+HOST_CUDA_CALLED void InitBarrier(SharedWindow window, u64 address, u32 count, Loc where = Loc::current()) {
   u64* const word = BarrierAt(window, address, where);
   if (count == 0 || count > BarrierState::kMost) Fail(where, "mbarrier.init with a count of %u", count);
   if (BarrierState::Valid(*word)) Fail(where, "mbarrier.init of one that is in use");
   *word = BarrierState{count, count, 0}.Word();
 }
-inline void InvalidateBarrier(const SharedWindow& window, u64 address, const Loc& where = Loc::current()) {
+HOST_CUDA_CALLED void InvalidateBarrier(SharedWindow window, u64 address, Loc where = Loc::current()) {
   u64* const word = BarrierAt(window, address, where);
   CheckedState(*word, where);
   *word = ~u64{0};
 }
 
-inline u64 ArriveAtBarrier(const SharedWindow& window, u64 address, u32 count, Arrival arrival, bool may_complete,
-                           const Loc& where = Loc::current()) {
+HOST_CUDA_CALLED u64 ArriveAtBarrier(SharedWindow window, u64 address, u32 count, Arrival arrival, bool may_complete,
+                                     Loc where = Loc::current()) {
   u64* const word = BarrierAt(window, address, where);
   const u64 before = __atomic_load_n(word, __ATOMIC_RELAXED);
   const BarrierState state = CheckedState(before, where);
@@ -62,8 +62,7 @@ inline u64 ArriveAtBarrier(const SharedWindow& window, u64 address, u32 count, A
 
 // cp.async.mbarrier.arrive: the arrival is due when the thread's copies so far have arrived. It is one more than were
 // expected in this phase, unless `counted`.
-inline void ArriveAfterCopies(const SharedWindow& window, u64 address, bool counted,
-                              const Loc& where = Loc::current()) {
+HOST_CUDA_CALLED void ArriveAfterCopies(SharedWindow window, u64 address, bool counted, Loc where = Loc::current()) {
   u64* const word = BarrierAt(window, address, where);
   BarrierState state = CheckedState(__atomic_load_n(word, __ATOMIC_RELAXED), where);
   if (!counted) ++state.pending;
@@ -73,7 +72,7 @@ inline void ArriveAfterCopies(const SharedWindow& window, u64 address, bool coun
 
 // ended(state): the phase that is waited for has ended.
 template <class Ended>
-inline bool Test(const SharedWindow& window, u64 address, Ended ended, const Loc& where) {
+HOST_CUDA_CALLED bool Test(SharedWindow window, u64 address, Ended ended, Loc where) {
   u64* const word = BarrierAt(window, address, where);
   std::vector<AsyncCopy> copies;
   for (;;) {
@@ -92,17 +91,17 @@ inline bool Test(const SharedWindow& window, u64 address, Ended ended, const Loc
     return done;
   }
 }
-inline bool TestWait(const SharedWindow& window, u64 address, u64 before, const Loc& where = Loc::current()) {
+HOST_CUDA_CALLED bool TestWait(SharedWindow window, u64 address, u64 before, Loc where = Loc::current()) {
   const BarrierState state = CheckedState(before, where);
   return Test(
       window, address, [&](BarrierState now) { return PhaseEnded(now, state, where); }, where);
 }
-inline bool TestParity(const SharedWindow& window, u64 address, u32 parity, const Loc& where = Loc::current()) {
+HOST_CUDA_CALLED bool TestParity(SharedWindow window, u64 address, u32 parity, Loc where = Loc::current()) {
   return Test(
       window, address, [=](BarrierState now) { return (now.phase & 1) != (parity & 1); }, where);
 }
 
-inline u32 PendingCount(u64 before, const Loc& where = Loc::current()) {
+HOST_CUDA_CALLED u32 PendingCount(u64 before, Loc where = Loc::current()) {
   return CheckedState(before, where).pending;
 }
 

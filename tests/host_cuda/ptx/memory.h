@@ -2,8 +2,6 @@
 // Reported: misaligned addresses; shared ones outside the block's shared memory; global ones inside of it.
 #pragma once
 
-#include <array>
-
 #include "tests/host_cuda/engine/machine.h"
 #include "tests/host_cuda/engine/memory_order.h"
 #include "tests/host_cuda/ptx/types.h"
@@ -21,11 +19,11 @@ inline SharedWindow CurrentWindow() {
   return {shared.base(), shared.end()};
 }
 
-[[noreturn, gnu::cold]] void FailMisaligned(u64 address, u64 bytes, const Loc& where);
-[[noreturn, gnu::cold]] void FailOutside(u64 address, const SharedWindow& window, bool wants_shared, const Loc& where);
+[[noreturn, gnu::cold]] void FailMisaligned(u64 address, u64 bytes, Loc where);
+[[noreturn, gnu::cold]] void FailOutside(u64 address, SharedWindow window, bool wants_shared, Loc where);
 
 template <Space kSpace>
-inline void CheckAddress(const SharedWindow& window, u64 address, u64 bytes, const Loc& where) {
+inline void CheckAddress(SharedWindow window, u64 address, u64 bytes, Loc where) {
   if ((address & (bytes - 1)) != 0) [[unlikely]]
     FailMisaligned(address, bytes, where);
   if constexpr (kSpace == Space::kShared || kSpace == Space::kGlobal) {
@@ -36,45 +34,44 @@ inline void CheckAddress(const SharedWindow& window, u64 address, u64 bytes, con
 }
 
 template <class T, int kCount, Space kSpace>
-inline std::array<T, kCount> Load(const SharedWindow& window, u64 address, const Loc& where = Loc::current()) {
+HOST_CUDA_CALLED Items<T, kCount> Load(SharedWindow window, u64 address, Loc where = Loc::current()) {
   CheckAddress<kSpace>(window, address, sizeof(T) * kCount, where);
-  std::array<T, kCount> values;
-  for (int i = 0; i < kCount; ++i) values[i] = reinterpret_cast<const T*>(address)[i];
+  Items<T, kCount> values;
+  for (int i = 0; i < kCount; ++i) values.at[i] = reinterpret_cast<const T*>(address)[i];
   return values;
 }
 
 template <class T, int kCount, Space kSpace>
-inline void Store(const SharedWindow& window, u64 address, const std::array<T, kCount>& values,
-                  const Loc& where = Loc::current()) {
+HOST_CUDA_CALLED void Store(SharedWindow window, u64 address, Items<T, kCount> values, Loc where = Loc::current()) {
   CheckAddress<kSpace>(window, address, sizeof(T) * kCount, where);
-  for (int i = 0; i < kCount; ++i) reinterpret_cast<T*>(address)[i] = values[i];
+  for (int i = 0; i < kCount; ++i) reinterpret_cast<T*>(address)[i] = values.at[i];
 }
 
 // .volatile, .relaxed, .acquire, .release: each element is atomic.
 template <class T, int kCount, Space kSpace>
-inline std::array<T, kCount> LoadOrdered(const SharedWindow& window, u64 address, Ordering ordering,
-                                         const Loc& where = Loc::current()) {
+HOST_CUDA_CALLED Items<T, kCount> LoadOrdered(SharedWindow window, u64 address, Ordering ordering,
+                                              Loc where = Loc::current()) {
   CheckAddress<kSpace>(window, address, sizeof(T) * kCount, where);
-  std::array<T, kCount> values;
+  Items<T, kCount> values;
   for (int i = 0; i < kCount; ++i) {
-    values[i] = As<T>(__atomic_load_n(reinterpret_cast<const Bits<T>*>(address) + i, __ATOMIC_RELAXED));
+    values.at[i] = As<T>(__atomic_load_n(reinterpret_cast<const Bits<T>*>(address) + i, __ATOMIC_RELAXED));
   }
   AfterLoad(reinterpret_cast<void*>(address), ordering, where);
   return values;
 }
 
 template <class T, int kCount, Space kSpace>
-inline void StoreOrdered(const SharedWindow& window, u64 address, const std::array<T, kCount>& values,
-                         Ordering ordering, const Loc& where = Loc::current()) {
+HOST_CUDA_CALLED void StoreOrdered(SharedWindow window, u64 address, Items<T, kCount> values, Ordering ordering,
+                                   Loc where = Loc::current()) {
   CheckAddress<kSpace>(window, address, sizeof(T) * kCount, where);
   BeforeStore(reinterpret_cast<void*>(address), ordering);
   for (int i = 0; i < kCount; ++i) {
-    __atomic_store_n(reinterpret_cast<Bits<T>*>(address) + i, As<Bits<T>>(values[i]), __ATOMIC_RELAXED);
+    __atomic_store_n(reinterpret_cast<Bits<T>*>(address) + i, As<Bits<T>>(values.at[i]), __ATOMIC_RELAXED);
   }
 }
 
 // discard: what a line held is gone, as far as anybody may know.
-inline void Discard(const SharedWindow& window, u64 address, u32 bytes, const Loc& where = Loc::current()) {
+HOST_CUDA_CALLED void Discard(SharedWindow window, u64 address, u32 bytes, Loc where = Loc::current()) {
   if (bytes != 128) Fail(where, "discard of %u bytes", bytes);
   CheckAddress<Space::kGlobal>(window, address, bytes, where);
   for (u32 i = 0; i < bytes; ++i) reinterpret_cast<volatile u8*>(address)[i] = 0xff;
@@ -82,14 +79,14 @@ inline void Discard(const SharedWindow& window, u64 address, u32 bytes, const Lo
 
 // Parameters of calls: plain memory of the caller.
 template <class T, int kCount>
-inline std::array<T, kCount> LoadParam(u64 address) {
-  std::array<T, kCount> values;
-  std::memcpy(values.data(), reinterpret_cast<const void*>(address), sizeof values);
+HOST_CUDA_CALLED Items<T, kCount> LoadParam(u64 address) {
+  Items<T, kCount> values;
+  std::memcpy(&values, reinterpret_cast<const void*>(address), sizeof values);
   return values;
 }
 template <class T, int kCount>
-inline void StoreParam(u64 address, const std::array<T, kCount>& values) {
-  std::memcpy(reinterpret_cast<void*>(address), values.data(), sizeof values);
+HOST_CUDA_CALLED void StoreParam(u64 address, Items<T, kCount> values) {
+  std::memcpy(reinterpret_cast<void*>(address), &values, sizeof values);
 }
 
 }  // namespace host_cuda::ptx

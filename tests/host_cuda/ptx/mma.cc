@@ -190,7 +190,7 @@ Finish FinishOf(const MmaTile& tile) {
 
 struct DoubleSlot {
   f64 a, b;
-  std::array<f64, 2> c;
+  Items<f64, 2> c;
 };
 
 void FinishDoubles(Meeting& meeting) {
@@ -198,7 +198,7 @@ void FinishDoubles(Meeting& meeting) {
   for (int lane = 0; lane < 32; ++lane) {
     const int g = lane / 4, t = lane % 4;
     for (int i = 0; i < 2; ++i) {
-      f64& sum = slot(lane).c[i];
+      f64& sum = slot(lane).c.at[i];
       for (int k = 0; k < 4; ++k) sum = std::fma(slot(4 * g + k).a, slot(4 * (2 * t + i) + k).b, sum);
     }
   }
@@ -206,12 +206,12 @@ void FinishDoubles(Meeting& meeting) {
 
 }  // namespace
 
-void Mma(const MmaTile& tile, u32* d, const u32* a, const u32* b, const u32* c, const Loc& where) {
+void Mma(const MmaTile& tile, u32* d, const u32* a, const u32* b, const u32* c, Loc where) {
   MmaSlot slot{&tile, a, b, c, d};
   MeetFullWarp("mma.sync", &slot, FinishOf(tile), where);
 }
 
-std::array<f64, 2> MatrixMultiplyDoubles(f64 a, f64 b, const std::array<f64, 2>& c, const Loc& where) {
+Items<f64, 2> MatrixMultiplyDoubles(f64 a, f64 b, Items<f64, 2> c, Loc where) {
   DoubleSlot slot{a, b, c};
   MeetFullWarp("mma.sync", &slot, FinishDoubles, where);
   return slot.c;

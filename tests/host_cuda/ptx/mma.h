@@ -6,8 +6,6 @@
 // their sum runs along k in float, which a tensor core does in another way. Integers are exact, and wrap or saturate.
 #pragma once
 
-#include <array>
-
 #include "tests/host_cuda/ptx/types.h"
 
 namespace host_cuda::ptx {
@@ -23,18 +21,20 @@ struct MmaTile {
 };
 
 // d: two words a lane of f16x2, or one for each element.
-void Mma(const MmaTile& tile, u32* d, const u32* a, const u32* b, const u32* c, const Loc& where);
+void Mma(const MmaTile& tile, u32* d, const u32* a, const u32* b, const u32* c, Loc where);
+
+template <Element kA, Element kB, int kRows, int kWords, bool kHalfAccumulator, bool kSaturate>
+inline constexpr MmaTile kMmaTile{kA, kB, kRows, kWords, kHalfAccumulator, kSaturate};
 
 template <int kD, int kA, int kB>
-inline std::array<u32, kD> MatrixMultiply(const MmaTile& tile, const std::array<u32, kA>& a,
-                                          const std::array<u32, kB>& b, const std::array<u32, kD>& c,
-                                          const Loc& where = Loc::current()) {
-  std::array<u32, kD> d;
-  Mma(tile, d.data(), a.data(), b.data(), c.data(), where);
+HOST_CUDA_CALLED Items<u32, kD> MatrixMultiply(const MmaTile& tile, Items<u32, kA> a, Items<u32, kB> b,
+                                               Items<u32, kD> c, Loc where = Loc::current()) {
+  Items<u32, kD> d;
+  Mma(tile, d.at, a.at, b.at, c.at, where);
   return d;
 }
 
 // m8n8k4 of doubles: lane l has A (g, t), B (t, g), C and D (g, 2t), (g, 2t + 1). Fused, along k.
-std::array<f64, 2> MatrixMultiplyDoubles(f64 a, f64 b, const std::array<f64, 2>& c, const Loc& where = Loc::current());
+Items<f64, 2> MatrixMultiplyDoubles(f64 a, f64 b, Items<f64, 2> c, Loc where = Loc::current());
 
 }  // namespace host_cuda::ptx

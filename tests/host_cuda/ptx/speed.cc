@@ -1,6 +1,5 @@
 // How fast the engine is: threads, barriers, shuffles and matrix products on one core. For people; no test asserts it.
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <ctime>
 #include <functional>
@@ -44,8 +43,8 @@ void Measure(Order order) {
   });
   const double mma = Seconds(kBlocks / 10, kThreads, [] {
     const ptx::MmaTile tile{ptx::Element::kBf16, ptx::Element::kBf16, 16, 8, false, false};
-    std::array<uint32_t, 4> a{}, c{};
-    std::array<uint32_t, 2> b{};
+    ptx::Items<uint32_t, 4> a{}, c{};
+    ptx::Items<uint32_t, 2> b{};
     for (uint32_t i = 0; i < kTimes; ++i) c = ptx::MatrixMultiply<4, 4, 2>(tile, a, b, c);
   });
   const double each = kBlocks / 10 * kThreads * double{kTimes};

@@ -60,6 +60,16 @@ inline To As(From from) {
   return std::bit_cast<To>(static_cast<Bits<To>>(std::bit_cast<Bits<From>>(from)));
 }
 
+// A vector of a load, a store or a fragment. Up to 16 bytes travel in registers.
+template <class T, int kCount>
+struct Items {
+  T at[kCount];
+};
+
+// A function that translated code calls. One copy a file: of another file it may be without a sanitizer. Not inlined:
+// translated code is long, and so much of it inlined takes minutes to compile.
+#define HOST_CUDA_CALLED [[maybe_unused, gnu::noinline]] static
+
 // A wider register gets the sign of a signed integer and zeros otherwise.
 template <class Register, class T>
 inline void Put(Register& to, T value) {

@@ -86,6 +86,11 @@ class Names:
         self.destination(name, line)
         return self.find(name)[2]
 
+    def register_type(self, name):
+        """The C++ type of a register, or None."""
+        found = self.find(name)
+        return register(found[2]) if found is not None and found[0] == "register" else None
+
     def param(self, name, line):
         found = self.find(name)
         if found is None or found[0] != "memory":
@@ -147,7 +152,10 @@ class Emitter:
 
     def emit(self):
         bodies = [self.body(f) for f in self.module.functions]
+        # Under sanitizers a test runs a few times: not optimising the bodies, which are long, straight and call functions that are
+        # optimised, saves more in compiling than it costs in running. Without, the tests run them a hundred times.
         parts = ['#include "tests/host_cuda/ptx/ptx.h"', "", "using namespace host_cuda;", "using namespace host_cuda::ptx;", "",
+                 "#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)", '#pragma GCC optimize("O0")', "#endif", "",
                  "namespace {", ""]
         parts += [EXTERNAL[name] for name in sorted(self.externals)]
         parts += [f"void fn_{identifier(f.name)}({self.signature(f)});" for f in self.functions.values()]

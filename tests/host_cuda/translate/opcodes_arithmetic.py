@@ -1,6 +1,16 @@
 """Arithmetic, logic, comparisons and conversions."""
-from ptx_parser import Vector
+from operation import PLAIN
+from ptx_parser import Integer, Vector
 from ptx_types import cpp, is_float, size_of, widened
+
+
+def plain(kind, mode):
+    """Whether C++'s own operators do it."""
+    return mode == PLAIN and kind in ("f32", "f64")
+
+
+def integer_of(*kinds):
+    return all(kind[0] in "bus" and kind[1:].isdigit() for kind in kinds)
 
 
 def unary(function, floats=True):
@@ -8,7 +18,7 @@ def unary(function, floats=True):
         kind = op.take_types()
         mode = ", " + op.float_mode() if floats and is_float(kind) else ""
         op.count(2)
-        return op.put(0, f"{function}<{cpp(kind)}>({op.value(1, kind)}{mode})")
+        return op.put(0, f"{function}<{cpp(kind)}>({op.value(1, kind)}{mode})", kind)
     return emit
 
 
@@ -18,7 +28,7 @@ def approximate(function):
         op.take("approx")
         mode = op.float_mode()
         op.count(2)
-        return op.put(0, f"Approximate<{cpp(kind)}>({op.value(1, kind)}, {function}, {mode})")
+        return op.put(0, f"Approximate<{cpp(kind)}>({op.value(1, kind)}, {function}, {mode})", kind)
     return emit
 
 
@@ -30,7 +40,7 @@ def approximate_unary(function):
 
 
 def add_sub(function):
-    carried = {"Add": "AddCarry", "Sub": "SubBorrow"}[function]
+    carried, symbol = {"Add": ("AddCarry", "+"), "Sub": ("SubBorrow", "-")}[function]
 
     def emit(op):
         kind = op.take_types()
@@ -39,9 +49,12 @@ def add_sub(function):
         if op.take("cc"):
             return op.put(0, f"{carried}<{cpp(kind)}>({a}, {b}, false, &carry)")
         if is_float(kind):
-            return op.put(0, f"{function}<{cpp(kind)}>({a}, {b}, {op.float_mode()})")
-        saturated = "Saturated" if op.take("sat") else ""
-        return op.put(0, f"{function}{saturated}({a}, {b})")
+            mode = op.float_mode()
+            text = f"{a} {symbol} {b}" if plain(kind, mode) else f"{function}<{cpp(kind)}>({a}, {b}, {mode})"
+            return op.put(0, text, kind)
+        if op.take("sat"):
+            return op.put(0, f"{function}Saturated({a}, {b})", kind)
+        return op.put(0, f"{a} {symbol} {b}" if integer_of(kind) else f"{function}({a}, {b})", kind)
     return emit
 
 
@@ -59,18 +72,20 @@ def product(op, kind, part):
     a, b = op.value(1, kind), op.value(2, kind)
     if part == "wide":
         wide = cpp(widened(kind))
-        return widened(kind), f"MulWide<{wide}>({a}, {b})"
+        return widened(kind), f"{wide}({a}) * {wide}({b})"
     if part == "hi":
         return kind, f"MulHi({a}, {b})"
-    return kind, f"Mul({a}, {b})"
+    return kind, f"{a} * {b}"
 
 
 def mul(op):
     kind = op.take_types()
     op.count(3)
     if is_float(kind):
-        return op.put(0, f"Mul<{cpp(kind)}>({op.value(1, kind)}, {op.value(2, kind)}, {op.float_mode()})")
-    return op.put(0, product(op, kind, op.need("lo", "hi", "wide"))[1])
+        a, b, mode = op.value(1, kind), op.value(2, kind), op.float_mode()
+        return op.put(0, f"{a} * {b}" if plain(kind, mode) else f"Mul<{cpp(kind)}>({a}, {b}, {mode})", kind)
+    result, text = product(op, kind, op.need("lo", "hi", "wide"))
+    return op.put(0, text, result)
 
 
 def mad(op):
@@ -84,7 +99,7 @@ def mad(op):
         return op.put(0, f"AddCarry<{cpp(result)}>({text}, {c}, false, &carry)")
     if op.take("sat"):
         return op.put(0, f"AddSaturated({text}, {c})")
-    return op.put(0, f"Add<{cpp(result)}>({text}, {c})")
+    return op.put(0, f"{text} + {c}", result)
 
 
 def madc(op):
@@ -97,7 +112,9 @@ def madc(op):
 
 def fma_of(op, kind):
     mode = op.float_mode()
-    return op.put(0, f"Fma<{cpp(kind)}>({op.value(1, kind)}, {op.value(2, kind)}, {op.value(3, kind)}, {mode})")
+    function = {"f32": "__builtin_fmaf", "f64": "__builtin_fma"}[kind] if plain(kind, mode) else f"Fma<{cpp(kind)}>"
+    mode = "" if plain(kind, mode) else f", {mode}"
+    return op.put(0, f"{function}({op.value(1, kind)}, {op.value(2, kind)}, {op.value(3, kind)}{mode})", kind)
 
 
 def fma(op):
@@ -124,7 +141,7 @@ def div(op):
     if not is_float(kind):
         return op.put(0, f"Div({op.value(1, kind)}, {op.value(2, kind)})")
     op.take("approx", "full")
-    return op.put(0, f"Div<{cpp(kind)}>({op.value(1, kind)}, {op.value(2, kind)}, {op.float_mode()})")
+    return op.put(0, f"Div<{cpp(kind)}>({op.value(1, kind)}, {op.value(2, kind)}, {op.float_mode()})", kind)
 
 
 def binary(function):
@@ -140,7 +157,7 @@ def extreme(function):
         kind = op.take_types()
         op.count(3)
         mode = ", " + op.float_mode() if is_float(kind) else ""
-        return op.put(0, f"{function}<{cpp(kind)}>({op.value(1, kind)}, {op.value(2, kind)}{mode})")
+        return op.put(0, f"{function}<{cpp(kind)}>({op.value(1, kind)}, {op.value(2, kind)}{mode})", kind)
     return emit
 
 
@@ -152,7 +169,7 @@ def logic(symbol):
         if kind == "pred":
             symbol_of = "!=" if symbol == "^" else symbol
             return f"{op.names.destination(op.operands[0].name, op.line)} = {a} {symbol_of} {b};"
-        return op.put(0, f"static_cast<{cpp(kind)}>({a} {symbol} {b})")
+        return op.put(0, f"{a} {symbol} {b}", kind)
     return emit
 
 
@@ -161,7 +178,7 @@ def invert(op):
     op.count(2)
     if kind == "pred":
         return f"{op.names.destination(op.operands[0].name, op.line)} = !{op.value(1, kind)};"
-    return op.put(0, f"static_cast<{cpp(kind)}>(~{op.value(1, kind)})")
+    return op.put(0, f"~{op.value(1, kind)}", kind)
 
 
 def cnot(op):
@@ -170,11 +187,14 @@ def cnot(op):
     return op.put(0, f"static_cast<{cpp(kind)}>({op.value(1, kind)} == 0)")
 
 
-def shift(function):
+def shift(function, symbol):
     def emit(op):
         kind = op.take_types()
         op.count(3)
-        return op.put(0, f"{function}<{cpp(kind)}>({op.value(1, kind)}, {op.value(2, 'u32')})")
+        by = op.operands[2]
+        if isinstance(by, Integer) and 0 <= by.value < 8 * size_of(kind):
+            return op.put(0, f"{op.value(1, kind)} {symbol} {by.value}", kind)
+        return op.put(0, f"{function}<{cpp(kind)}>({op.value(1, kind)}, {op.value(2, 'u32')})", kind)
     return emit
 
 
@@ -235,6 +255,10 @@ COMPARISONS = {"eq": "kEq", "ne": "kNe", "lt": "kLt", "le": "kLe", "gt": "kGt", 
                "geu": "kGeu", "num": "kNum", "nan": "kNan"}
 
 
+# Those that C++'s operators are; of floats all but !=, which is true with a NaN.
+OPERATORS = {"kEq": "==", "kNe": "!=", "kLt": "<", "kLe": "<=", "kGt": ">", "kGe": ">="}
+
+
 def compared(op, kind):
     """The truth of a comparison, with what a third operand adds."""
     how = COMPARISONS[op.need(*COMPARISONS)]
@@ -243,8 +267,10 @@ def compared(op, kind):
     pairs = kind in ("f16x2", "bf16x2")
     if pairs:
         return how, flush, combine
-    text = f"CompareValues<Compare::{how}, {cpp(kind)}>({op.value(1, kind)}, {op.value(2, kind)}, {flush})"
-    return text, combine
+    a, b = op.value(1, kind), op.value(2, kind)
+    if flush == "false" and how in OPERATORS and (integer_of(kind) or kind in ("f32", "f64") and how != "kNe"):
+        return f"({a} {OPERATORS[how]} {b})", combine
+    return f"CompareValues<Compare::{how}, {cpp(kind)}>({a}, {b}, {flush})", combine
 
 
 def combined(op, truth, combine, third):
@@ -261,12 +287,13 @@ def setp(op):
     truth, combine = compared(op, kind)
     op.count(4 if combine else 3)
     first, second = op.pair(0)
+    if second is None:
+        return assign(op, first, combined(op, truth, combine, 3)).strip() or ";"
     text = f"{{ const bool truth = {truth}; "
     text += f"const bool yes = {combined(op, 'truth', combine, 3) if combine else 'truth'}; "
     text += f"const bool no = {combined(op, '!truth', combine, 3) if combine else '!truth'}; (void)no; "
     text += assign(op, first, "yes")
-    if second is not None:
-        text += assign(op, second, "no")
+    text += assign(op, second, "no")
     return text + "}"
 
 
@@ -312,7 +339,7 @@ def set_(op):
 def selp(op):
     kind = op.take_types()
     op.count(4)
-    return op.put(0, f"{op.value(3, 'pred')} ? {op.value(1, kind)} : {op.value(2, kind)}")
+    return op.put(0, f"{op.value(3, 'pred')} ? {op.value(1, kind)} : {op.value(2, kind)}", kind)
 
 
 def slct(op):
@@ -345,15 +372,15 @@ def mov(op):
         part = f"b{8 * size_of(kind) // len(source.items)}"
         bits = 8 * size_of(part)
         text = " | ".join(f"static_cast<u64>({op.value(item, part)}) << {i * bits}" for i, item in enumerate(source.items))
-        return op.put(0, f"static_cast<{cpp('b' + str(8 * size_of(kind)))}>({text})")
+        return op.put(0, text, f"b{8 * size_of(kind)}")
     if isinstance(target, Vector):
         part = f"b{8 * size_of(kind) // len(target.items)}"
         bits = 8 * size_of(part)
         text = f"{{ const u64 whole = {op.value(1, 'b' + str(8 * size_of(kind)))}; "
         for i, item in enumerate(target.items):
-            text += op.put(item, f"static_cast<{cpp(part)}>(whole >> {i * bits})") + " "
+            text += op.put(item, f"whole >> {i * bits}", part) + " "
         return text + "}"
-    return op.put(0, op.value(1, kind))
+    return op.put(0, op.value(1, kind), kind)
 
 
 def cvt(op):
@@ -384,13 +411,15 @@ def cvt(op):
     if to in ("f16x2", "bf16x2"):
         mode = op.float_mode()
         op.count(3)
-        return op.put(0, f"ConvertPair<{to}>({op.value(1, 'f32')}, {op.value(2, 'f32')}, {mode})")
+        return op.put(0, f"ConvertPair<{to}>({op.value(1, 'f32')}, {op.value(2, 'f32')}, {mode}).bits", "b32")
     op.count(2)
     integral = op.take("rni", "rzi", "rmi", "rpi")
     if integral:
         op.modifiers.append(integral[:2])
     mode = op.float_mode()
-    return op.put(0, f"Convert<{cpp(to)}, {cpp(source)}>({op.value(1, source)}, {mode}, {'true' if integral else 'false'})")
+    if mode == PLAIN and integer_of(to, source):
+        return op.put(0, f"{cpp(to)}({op.value(1, source)})", to)
+    return op.put(0, f"Convert<{cpp(to)}, {cpp(source)}>({op.value(1, source)}, {mode}, {'true' if integral else 'false'})", to)
 
 
 def cvt_types(op):
@@ -431,7 +460,7 @@ TABLE = {
     "tanh": approximate("Tanh"), "copysign": binary("CopySign"), "testp": testp,
     "and": logic("&"), "or": logic("|"), "xor": logic("^"), "not": invert, "cnot": cnot,
     "lop3": bits("Logic3", "b32", "b32", "b32", "b32", of_type=False),
-    "shl": shift("ShiftLeft"), "shr": shift("ShiftRight"), "shf": funnel,
+    "shl": shift("ShiftLeft", "<<"), "shr": shift("ShiftRight", ">>"), "shf": funnel,
     "bfe": bits("ExtractBits", None, "u32", "u32"), "bfi": bits("InsertBits", None, None, "u32", "u32"), "bfind": bfind,
     "brev": bits("ReverseBits", None), "bmsk": bits("BitMask", "u32", "u32", of_type=False), "szext": bits("ExtendBits", None, "u32"),
     "prmt": bits("PermuteBytes", "b32", "b32", "b32", of_type=False),

@@ -63,11 +63,11 @@ def load(op):
     kind, count, order, where = access(op)
     address = op.address(1)
     if where == "param":
-        return op.put_array(0, f"LoadParam<{cpp(kind)}, {count}>({address})")
+        return op.put_array(0, f"LoadParam<{cpp(kind)}, {count}>({address})", kind)
     template = f"<{cpp(kind)}, {count}, Space::{where}>"
     if order:
-        return op.put_array(0, f"LoadOrdered{template}(window, {address}, Ordering::{order})")
-    return op.put_array(0, f"Load{template}(window, {address})")
+        return op.put_array(0, f"LoadOrdered{template}(window, {address}, Ordering::{order})", kind)
+    return op.put_array(0, f"Load{template}(window, {address})", kind)
 
 
 def store(op):
@@ -133,7 +133,7 @@ def cvta(op):
     op.take("to")
     op.take("global", "shared", "local", "const", "param", "shared::cta")
     op.count(2)
-    return op.put(0, op.value(1, kind))
+    return op.put(0, op.value(1, kind), kind)
 
 
 def isspacep(op):

@@ -43,7 +43,7 @@ def shfl(op):
     target, predicate = op.pair(0)
     text = f"{{ bool in_range; const u32 got = Shuffle(ShuffleMode::{mode}, " + \
         ", ".join(op.value(i, "b32") for i in range(1, 5)) + ", &in_range); "
-    text += op.put(target, "got")
+    text += op.put(target, "got", "b32")
     if predicate is not None:
         text += " " + assign(op, predicate, "in_range")
     return text + " }"
@@ -105,7 +105,7 @@ def matrices(op):
 
 def ldmatrix(op):
     count, transpose = matrices(op)
-    return op.put_array(0, f"LoadMatrix<{count}>(window, {op.address(1)}, {transpose})")
+    return op.put_array(0, f"LoadMatrix<{count}>(window, {op.address(1)}, {transpose})", "b32")
 
 
 def stmatrix(op):
@@ -133,10 +133,10 @@ def mma(op):
         return op.put_array(0, f"MatrixMultiplyDoubles({values}, {op.array(3, 'f64', 2)})")
     elements = ", ".join("Element::" + (bits or ELEMENTS[t]) for t in (a, b))
     words, halves = k // PER_WORD[a], rows // 8
-    tile = f"MmaTile{{{elements}, {rows}, {words}, {'true' if d == 'f16' else 'false'}, {saturate}}}"
+    tile = f"kMmaTile<{elements}, {rows}, {words}, {'true' if d == 'f16' else 'false'}, {saturate}>"
     counts = (halves * (1 if d == "f16" else 2), words // 4 * halves, words // 4)
     operands = ", ".join(op.array(i, "b32", n) for i, n in ((1, counts[1]), (2, counts[2]), (3, counts[0])))
-    return op.put_array(0, f"MatrixMultiply<{', '.join(map(str, counts))}>({tile}, {operands})")
+    return op.put_array(0, f"MatrixMultiply<{', '.join(map(str, counts))}>({tile}, {operands})", "b32")
 
 
 TABLE = {

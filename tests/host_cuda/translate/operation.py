@@ -4,6 +4,7 @@ from ptx_types import SIZES, cpp, is_float, register
 
 ROUNDINGS = {"rn": "kNearest", "rz": "kZero", "rm": "kDown", "rp": "kUp",
              "rni": "kNearest", "rzi": "kZero", "rmi": "kDown", "rpi": "kUp"}
+PLAIN = "Float{}"  # rounds to nearest, and nothing else: what C++ does
 SCOPES = ("cta", "gpu", "sys", "cluster")
 
 
@@ -60,7 +61,7 @@ class Operation:
         fields = [f".rounding = Rounding::{self.rounding()}"]
         fields += [f".{field} = true" for modifier, field in
                    (("ftz", "flush"), ("sat", "saturate"), ("relu", "relu"), ("NaN", "nan")) if self.take(modifier)]
-        return "Float{" + ", ".join(fields) + "}"
+        return "Float{" + ", ".join(fields) + "}" if fields != [".rounding = Rounding::kNearest"] else PLAIN
 
     # Operands.
     def count(self, *allowed):
@@ -79,21 +80,34 @@ class Operation:
                 return "true" if operand.value else "false"
             if is_float(kind):
                 return f"As<{target}>(u64{{{operand.value & (1 << 64) - 1}u}})" if "16" in kind else f"{target}({operand.value})"
-            return f"static_cast<{target}>({operand.value & (1 << 64) - 1}ull)"
+            return f"{target}({operand.value & (1 << 64) - 1}ull)"
         if isinstance(operand, FloatBits):
             bits = f"u{8 * operand.size}{{0x{operand.bits:x}u}}"
             if operand.size == 8 and kind == "f32":
                 return f"static_cast<f32>(As<f64>({bits}))"
-            return f"As<{target}>({bits})"
+            return f"__builtin_bit_cast({target}, {bits})" if is_float(kind) and SIZES[kind] == operand.size else f"As<{target}>({bits})"
         if isinstance(operand, Name):
             if kind == "pred":
                 return ("!" if operand.negated else "") + self.names.value(operand.name, self.line)
             text = self.names.value(operand.name, self.line)
             if operand.offset:
-                text = f"({text} + {operand.offset})"
-            return f"As<{target}>({text})"
+                return f"As<{target}>(({text} + {operand.offset}))"
+            return self.as_type(text, self.names.register_type(operand.name), target)
         self.fail("unexpected operand")
         return None
+
+    @staticmethod
+    def as_type(text, register_type, target):
+        """What As<target>(text) is, of a register where its type is known, without a call: compiling calls is what takes time."""
+        if register_type == target:
+            return text
+        if register_type in (None, "bool"):
+            return f"As<{target}>({text})"
+        if target[0] in "us":
+            return f"{target}({text})"
+        if target in ("f32", "f64") and target[1:] == register_type[1:]:
+            return f"__builtin_bit_cast({target}, {text})"
+        return f"As<{target}>({text})"
 
     def address(self, operand):
         if isinstance(operand, int):
@@ -105,14 +119,24 @@ class Operation:
         base = f"static_cast<u64>({self.names.value(operand.base.name, self.line)})"
         return f"{base} + s64{{{operand.offset}}}" if operand.offset else base
 
-    def put(self, operand, expression):
+    def put(self, operand, expression, kind=None):
+        """`kind`: the PTX type of the expression, where it is known; of integers the expression may be wider."""
         if isinstance(operand, int):
             operand = self.operands[operand]
         if not isinstance(operand, Name):
             self.fail("unexpected destination")
         if operand.name == "_":
             return f"(void)({expression});"
-        return f"Put({self.names.destination(operand.name, self.line)}, {expression});"
+        target = self.names.destination(operand.name, self.line)
+        to = self.names.register_type(operand.name)
+        kind = cpp(kind) if kind else "unknown"
+        if to == "bool":
+            kind = "unknown"
+        if kind[0] in "us" and kind[1:].isdigit():
+            return f"{target} = {expression};" if kind[1:] == to[1:] else f"{target} = {kind}({expression});"
+        if kind in ("f32", "f64") and kind[1:] == to[1:]:
+            return f"{target} = __builtin_bit_cast({to}, {expression});"
+        return f"Put({target}, {expression});"
 
     def items(self, operand):
         if isinstance(operand, int):
@@ -120,15 +144,18 @@ class Operation:
         return operand.items if isinstance(operand, Vector) else [operand]
 
     def array(self, operand, kind, count):
-        """A std::array of a vector operand."""
+        """The Items of a vector operand."""
         items = self.items(operand)
         if len(items) != count:
             self.fail(f"a vector of {len(items)}, not {count}")
-        return f"std::array<{cpp(kind)}, {count}>{{" + ", ".join(self.value(i, kind) for i in items) + "}"
+        return f"Items<{cpp(kind)}, {count}>{{" + ", ".join(self.value(i, kind) for i in items) + "}"
 
-    def put_array(self, operand, expression):
+    def put_array(self, operand, expression, kind=None):
+        items = self.items(operand)
+        if len(items) == 1:
+            return self.put(items[0], f"{expression}.at[0]", kind)
         return f"{{ const auto out = {expression}; " + \
-            " ".join(self.put(item, f"out[{i}]") for i, item in enumerate(self.items(operand))) + " }"
+            " ".join(self.put(item, f"out.at[{i}]", kind) for i, item in enumerate(items)) + " }"
 
     def pair(self, operand):
         if isinstance(operand, int):

@@ -64,14 +64,14 @@ class TranslateTest(unittest.TestCase):
     def test_lines_lead_back_to_the_source(self):
         code, error, out = translate(KERNEL.format("add.u32 %r1, %r2, 1;"))
         self.assertEqual((code, error), (0, ""))
-        self.assertIn('#line 42 "kernel.cu"\n  Put(r__r1,', out)
+        self.assertIn('#line 42 "kernel.cu"\n  r__r1 = ', out)
 
     def test_lines_of_the_toolkit_are_those_of_its_callers(self):
         head = KERNEL.replace('"kernel.cu"\n', '"kernel.cu"\n.file 2 "/usr/local/cuda/include/a.hpp"\n.section .debug_str {{ }}\n')
         inlined = ".loc 2 7 1, function_name $L__x, inlined_at 1 42 0\n.loc 2 99 3, function_name $L__y+4, inlined_at 2 7 1\n"
         code, error, out = translate(head.format(inlined + "add.u32 %r1, %r2, 1;"))
         self.assertEqual((code, error), (0, ""))
-        self.assertIn('#line 42 "kernel.cu"\n  Put(r__r1,', out)
+        self.assertIn('#line 42 "kernel.cu"\n  r__r1 = ', out)
 
     def test_an_unfinished_file_is_refused(self):
         self.assertEqual(translate(HEAD + ".visible .entry k()\n{\nret;\n")[0], 1)
