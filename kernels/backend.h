@@ -29,6 +29,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/collective.h"
 #include "kernels/dtype.h"
+#include "kernels/device_links.h"
 #include "kernels/kv_layout.h"
 #include "kernels/sampling.h"
 
@@ -80,6 +81,19 @@ class DeviceKv {
   virtual ~DeviceKv() = default;
   virtual absl::StatusOr<uint64_t> Gather(const KvSlice& slice, std::span<std::byte> out) = 0;
   virtual absl::StatusOr<uint64_t> Scatter(const KvSlice& slice, std::span<const std::byte> in) = 0;
+
+  // To the devices of other processes; lives as long as the pool. null: the pool is no one device's memory, and moves by
+  // way of the host only.
+  virtual DeviceLinks* links() { return nullptr; }
+
+  // The same where the run is device memory too, of a DeviceBuffer: nothing touches the host but the checksum.
+  // REQUIRES: links().
+  virtual absl::StatusOr<uint64_t> GatherOnDevice(const KvSlice&, std::span<std::byte>) {
+    return absl::UnimplementedError("KV gathered on the device");
+  }
+  virtual absl::StatusOr<uint64_t> ScatterOnDevice(const KvSlice&, std::span<const std::byte>) {
+    return absl::UnimplementedError("KV scattered on the device");
+  }
 };
 
 // The KV blocks of one layer group. Layout: kv_layout.h.

@@ -150,8 +150,9 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
                  "How long one step may take before the worker counts as stuck: it then gets no new work")
       ->check(CLI::Range(100, 3600000));
   app.add_option("--kv-channel", o.kv_channel,
-                 "How KV moves between workers: shm (within a host), tcp, or auto (shm where both are on one host)")
-      ->check(CLI::IsMember({"auto", "shm", "tcp"}))
+                 "How KV moves between workers: shm (within a host), tcp, cuda-ipc (between GPUs within a host), nccl "
+                 "(between GPUs), or auto (the first of cuda-ipc, nccl, shm and tcp that both have)")
+      ->check(CLI::IsMember({"auto", "shm", "tcp", "cuda-ipc", "nccl"}))
       ->type_name("CHANNEL");
   app.add_option(
          "--cluster-key", o.cluster_key,

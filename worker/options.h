@@ -49,7 +49,7 @@ struct WorkerOptions {
   int drafts = 8;                   // most per sequence and step, by prompt lookup
   std::string cluster_key;  // file; empty: none
   std::string tls;          // folder; empty: plain connections
-  std::string kv_channel = "auto";  // how KV moves between workers: shm, tcp, or shm within a host and tcp beyond
+  std::string kv_channel = "auto";  // how KV moves between workers (kv_channels.h)
   int lease_ms = 10000;
   int step_target_ms = 40;     // of steps with decode rows; 0: prompts beside them are not cut
   int stuck_after_ms = 30000;  // one turn of the engine loop

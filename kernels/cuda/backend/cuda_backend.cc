@@ -90,7 +90,7 @@ class CudaBackend final : public Backend {
                                                      std::string(Name(kv_dtype()))));
     }
     if (absl::Status status = device_->MakeCurrent(); !status.ok()) return status;
-    return CudaKvPool::Create(layout, num_blocks, *device_);
+    return CudaKvPool::Create(layout, num_blocks, *device_, options_.nccl_library);
   }
   absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const override {
     return CudaContext::Create(limits, *device_, options_);
