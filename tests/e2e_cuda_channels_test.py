@@ -8,6 +8,8 @@ import os
 import signal
 import unittest
 
+import grpc
+
 from cluster import BUILD, Cluster, Server, wait_until
 from sluice_client import Background
 
@@ -86,7 +88,7 @@ class CudaChannelsTest(unittest.TestCase):
             cluster.check_alive()
 
     def check_killed(self, channel):
-        """A prefill worker dies while a piece of it is on its way: the other one takes over, nothing leaks."""
+        """A prefill worker dies while a piece of it is on its way: its request says so, the next goes to the other, nothing leaks."""
         cluster = start(channel, 2, 1, first_flags=["--fault", "stall=1"])
         with contextlib.closing(cluster):
             victim = cluster.workers[0]
@@ -101,9 +103,10 @@ class CudaChannelsTest(unittest.TestCase):
             self.assertIn("injected fault", victim.text())
             victim.end(signal.SIGKILL)
             stream.join()
-            self.assertIsNone(stream.error)
+            self.assertEqual(stream.error.code(), grpc.StatusCode.UNAVAILABLE)
+            self.assertIn("prefill", stream.error.details())
             wait_until(lambda: free() == baseline, 15, cluster.client.state)
-            self.assertEqual(facts(stream.answer), facts(cluster.client.generate(prompt, **GREEDY)))
+            self.assertEqual(facts(cluster.client.generate(PROMPTS[3], **GREEDY)), self.alone[3])
             wait_until(lambda: free() == baseline, 2, cluster.client.state)
 
     def test_cuda_ipc_one_and_one(self):
