@@ -52,6 +52,9 @@ absl::StatusOr<std::unique_ptr<Weight>> Upload(const HostTensor& tensor, bool f3
                                          chunk.data(), size_t(rows) * row_bytes, cudaMemcpyHostToDevice);
     if (absl::Status status = ToStatus(error, "weights to the GPU"); !status.ok()) return status;
   }
+  // A copy from pageable memory may return before it has arrived, and steps run on a stream that does not wait for this one.
+  const cudaError_t error = cudaStreamSynchronize(nullptr);
+  if (absl::Status status = ToStatus(error, "weights to the GPU"); !status.ok()) return status;
   return std::make_unique<CudaWeight>(tensor.rows, tensor.cols, f32, *std::move(memory));
 }
 

@@ -34,6 +34,7 @@ class DeviceArray {
   explicit DeviceArray(size_t size) : size_(size) { Check(cudaMalloc(reinterpret_cast<void**>(&data_), Bytes() + 16)); }
   explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {
     Check(cudaMemcpy(data_, values.data(), Bytes(), cudaMemcpyHostToDevice));
+    Check(cudaStreamSynchronize(nullptr));  // the copy may return before it has arrived, and not every stream waits for it
   }
   DeviceArray(const DeviceArray&) = delete;
   ~DeviceArray() { cudaFree(data_); }
