@@ -96,7 +96,7 @@ double WorstError(const std::vector<T>& got, const std::vector<double>& want, do
 // Equal bits.
 template <typename T>
 bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 }  // namespace sluice::kernels::cuda
