@@ -142,7 +142,13 @@ double DecoderSkeleton::Step(int seqs, int rows_each, int context) {
     context_len.push_back(context + rows_each);
     for (int b = 0; b < blocks; ++b) table[size_t(s * max_blocks_ + b)] = (s + 1) * blocks - 1 - b;
   }
-  const kernels::StepBatch batch{tokens, row_begin, context_len, table, max_blocks_, logit_rows};
+  kernels::StepBatch batch{tokens, row_begin, context_len, table, max_blocks_, logit_rows};
+  // As answers are drawn by default; where the backend does not, that is no part of the step.
+  std::vector<kernels::SampleRow> draws(logit_rows.size(), {.kind = kernels::SampleKind::kDraw, .temperature = 1.0f});
+  for (size_t i = 0; i < draws.size(); ++i) draws[i].seed = i;
+  std::vector<kernels::SampledToken> drawn(draws.size());
+  const kernels::SampleBatch sampling{.rows = draws, .edits = {}, .tokens = drawn, .tops = {}};
+  if (context_->sample_limits().rows > 0) batch.sampling = &sampling;
   const auto start = std::chrono::steady_clock::now();
   context_->BeginStep(batch, kv_->layout());
   if (!context_->Replay(logits_.data(), nullptr)) {
@@ -187,6 +193,7 @@ void DecoderSkeleton::IssuePhases() {
     c.Project({.in = h_.get(), .w = l.down.get(), .x = x_.get()});
   }
   c.Head({.x = x_.get(), .norm = final_norm_.get(), .head = head_.get(), .logits = logits_.data()});
+  c.Sample({.vocab = shape_.vocab});
 }
 
 }  // namespace sluice::bench

@@ -51,7 +51,8 @@ json EngineJson(const v1::EngineCounters& e) {
           {"plan_seconds", e.plan_seconds()},
           {"execute_seconds", e.execute_seconds()},
           {"sample_seconds", e.sample_seconds()},
-          {"commit_seconds", e.commit_seconds()}};
+          {"commit_seconds", e.commit_seconds()},
+          {"bytes_to_host", e.bytes_to_host()}};
 }
 
 // What it sent to a peer, or took from one, since it started.

@@ -17,7 +17,6 @@ DecodeEndpoint::Options Complete(DecodeEndpoint::Options options, const worker::
   options.key = environment.key;
   options.host_id = environment.info.host_id();
   options.host = environment.options.host;
-  options.channels = worker::KvChannelsOf(environment.options);
   options.kv = environment.kv;
   // A piece is at least one block of one layer.
   options.receiver.max_piece_bytes =
@@ -45,7 +44,11 @@ void DecodeInstance::Forget(uint64_t lease_id, absl::Status why) {
 }
 
 absl::StatusOr<std::unique_ptr<worker::RoleInstance>> MakeDecodeInstance(const worker::RoleEnvironment& environment) {
-  return std::make_unique<DecodeInstance>(environment, DecodeEndpoint::Options());
+  auto channels = worker::KvChannelsOf(environment.options, environment.kv);
+  if (!channels.ok()) return channels.status();
+  DecodeEndpoint::Options options;
+  options.channels = *std::move(channels);
+  return std::make_unique<DecodeInstance>(environment, std::move(options));
 }
 
 }  // namespace sluice::decode_worker

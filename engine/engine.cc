@@ -3,7 +3,6 @@
 #include <glog/logging.h>
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -38,6 +37,7 @@ struct Engine::Impl {
   bool learns_row_cost() const { return seconds && drafts; }
 
   std::unique_ptr<Decoder> decoder;
+  kernels::KvLayout layout;  // of all ranks
   std::unique_ptr<kernels::KvPool> kv;
   std::unique_ptr<SequenceTable> sequences;
   std::unique_ptr<Executor> executor;
@@ -53,10 +53,7 @@ struct Engine::Impl {
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, const kernels::Backend& backend,
                                                        const EngineOptions& options) {
   const SchedulerLimits& scheduler = options.scheduler;
-  const bool device_decides = options.num_blocks == 0 && options.device_memory_share > 0 && backend.FreeMemory();
-  EngineOptions sized = options;
-  if (device_decides) sized.max_kv_bytes = std::numeric_limits<int64_t>::max();  // until the weights are there
-  absl::StatusOr<EngineShape> shape = ShapeOf(file.config(), backend, sized);
+  absl::StatusOr<EngineShape> shape = ShapeOf(file.config(), backend, options);
   if (!shape.ok()) return shape.status();
 
   auto impl = std::make_unique<Impl>();
@@ -65,14 +62,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, co
                       {0, options.collective != nullptr ? options.collective->size() : 1, options.collective});
   if (!decoder.ok()) return decoder.status();
   impl->decoder = *std::move(decoder);
-  if (device_decides) {
-    sized.max_kv_bytes = int64_t(options.device_memory_share * double(*backend.FreeMemory()));
-    shape = ShapeOf(file.config(), backend, sized);
-    if (!shape.ok()) return shape.status();
-  }
+  if (absl::Status sized = SizePool(backend, options, *shape); !sized.ok()) return sized;
   absl::StatusOr<std::unique_ptr<kernels::KvPool>> kv =
-      backend.NewKvPool(shape->layout, shape->num_blocks, options.kv_memory);
+      backend.NewKvPool(shape->pool, shape->num_blocks, options.kv_memory);
   if (!kv.ok()) return kv.status();
+  impl->layout = shape->layout;
   impl->kv = *std::move(kv);
 
   SequenceLimits limits{.block_size = options.block_size,
@@ -84,7 +78,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, co
                         .numerics = std::string(backend.numerics_id())};
   impl->sequences = std::make_unique<SequenceTable>(std::move(limits), scheduler, options.new_drafter);
   impl->executor = std::make_unique<Executor>(impl->decoder.get(), impl->kv.get(), shape->limits.max_step_logits,
-                                              options.draft_rule, options.seconds, options.collective);
+                                              options.draft_rule, options.seconds, options.collective,
+                                              options.device_sampling);
   impl->seconds = options.seconds;
   if (options.step_target_seconds > 0 && options.seconds)
     impl->pace.emplace(options.step_target_seconds, kFirstChunkTokens);
@@ -200,6 +195,7 @@ std::vector<TokenOutput> Engine::Commit(std::unique_ptr<StepWork> step) {
   counts.accepted_drafts += out.accepted_drafts;
   counts.execute_seconds += step->execute_seconds;
   counts.sample_seconds += step->sample_seconds;
+  counts.bytes_to_host = step->bytes_to_host;
   counts.commit_seconds += impl_->Now() - begin;
   return std::move(out.tokens);
 }
@@ -234,7 +230,7 @@ int Engine::context_length() const {
 }
 
 const kernels::KvLayout& Engine::kv_layout() const {
-  return impl_->kv->layout();
+  return impl_->layout;
 }
 
 }  // namespace sluice::engine

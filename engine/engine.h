@@ -37,6 +37,7 @@ struct EngineOptions {
   std::string model_hash;      // of cached prefixes; engines of different models never meet, so it may be empty
   DrafterFactory new_drafter;  // one a sequence; empty: no drafts. See also scheduler.max_drafts
   DraftRule draft_rule = DraftRule::kEquality;
+  bool device_sampling = true;  // where the backend can: it brings tokens to the host instead of logits. No bit changes
   double step_target_seconds = 0;   // of steps with decode rows: prompts beside them are cut to fit; 0: they are not
   std::function<double()> seconds;  // a clock, for statistics, for how many drafts pay and the target; may be empty
   // Of an instance of several ranks: this is rank 0, the others follow (parallel/follower.h), with the same KV
@@ -60,6 +61,7 @@ struct EngineStats {
   int cached_blocks = 0;
   uint64_t drafted = 0;
   uint64_t accepted_drafts = 0;
+  int64_t bytes_to_host = 0;  // logits, tokens and log-probabilities that a device brought
   int chunk_tokens_beside_decode = 0;  // what the step target allows now; 0 without one
   double draft_row_cost = 0;           // what one more row adds now, as a share of a step; 0 where nothing is learned
   double plan_seconds = 0, execute_seconds = 0, sample_seconds = 0, commit_seconds = 0;  // sample is part of execute

@@ -1,11 +1,14 @@
 #include "engine/engine_shape.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "engine/layer_groups.h"
+#include "engine/parallel/tensor_split.h"
 
 namespace sluice::engine {
 namespace {
@@ -29,6 +32,10 @@ absl::Status CheckOptions(const EngineOptions& o, const ModelConfig& config) {
   return absl::OkStatus();
 }
 
+bool DeviceDecides(const EngineOptions& o, const kernels::Backend& backend) {
+  return o.num_blocks == 0 && o.device_memory_share > 0 && backend.FreeMemory();
+}
+
 absl::StatusOr<int> NumBlocks(const EngineOptions& o, const kernels::KvLayout& layout, int max_context) {
   if (o.num_blocks > 0) return o.num_blocks;
   const int64_t block_bytes = int64_t(layout.block_bytes_all_layers());
@@ -40,6 +47,30 @@ absl::StatusOr<int> NumBlocks(const EngineOptions& o, const kernels::KvLayout& l
         " bytes (", needed, " blocks of ", block_bytes, "): raise max_kv_bytes or lower max_context"));
   }
   return int(blocks);
+}
+
+// This rank's pool: where ranks share one, of all heads.
+absl::StatusOr<kernels::KvLayout> PoolOf(const ModelConfig& config, const kernels::Backend& backend,
+                                         const EngineOptions& options, kernels::KvLayout whole) {
+  if (!backend.has_own_memory() || options.collective == nullptr) return whole;
+  const auto split = TensorSplit::Of(config, options.collective->size());
+  if (!split.ok()) return split.status();
+  whole.num_kv_heads = int(split->kv_heads(options.collective->rank()).size());
+  return whole;
+}
+
+// Words travel as columns; the collective only copies them, whatever they are as numbers.
+absl::StatusOr<int> LeastOfRanks(kernels::Collective& collective, int mine) {
+  const int ranks = collective.size();
+  std::vector<float> row(static_cast<size_t>(ranks));
+  std::memcpy(&row[size_t(collective.rank())], &mine, sizeof(mine));
+  std::vector<int64_t> borders;
+  for (int rank = 0; rank <= ranks; ++rank) borders.push_back(rank);
+  const absl::Status told = collective.Gather(row.data(), ranks, 1, borders, kernels::Collective::To::kAll);
+  if (!told.ok()) return told;
+  std::vector<int> all(static_cast<size_t>(ranks));
+  std::memcpy(all.data(), row.data(), all.size() * sizeof(int));
+  return *std::min_element(all.begin(), all.end());
 }
 
 }  // namespace
@@ -61,10 +92,28 @@ absl::StatusOr<EngineShape> ShapeOf(const ModelConfig& config, const kernels::Ba
                   .head_dim = config.head_dim,
                   .block_size = options.block_size,
                   .dtype = backend.kv_dtype()};
-  const absl::StatusOr<int> num_blocks = NumBlocks(options, shape.layout, shape.limits.max_context);
+  const absl::StatusOr<kernels::KvLayout> pool = PoolOf(config, backend, options, shape.layout);
+  if (!pool.ok()) return pool.status();
+  shape.pool = *pool;
+  if (DeviceDecides(options, backend)) return shape;
+  const absl::StatusOr<int> num_blocks = NumBlocks(options, shape.pool, shape.limits.max_context);
   if (!num_blocks.ok()) return num_blocks.status();
   shape.num_blocks = *num_blocks;
   return shape;
+}
+
+absl::Status SizePool(const kernels::Backend& backend, const EngineOptions& options, EngineShape& shape) {
+  if (DeviceDecides(options, backend)) {
+    EngineOptions sized = options;
+    sized.max_kv_bytes = int64_t(options.device_memory_share * double(*backend.FreeMemory()));
+    const absl::StatusOr<int> num_blocks = NumBlocks(sized, shape.pool, shape.limits.max_context);
+    if (!num_blocks.ok()) return num_blocks.status();
+    shape.num_blocks = *num_blocks;
+  }
+  if (!backend.has_own_memory() || options.collective == nullptr) return absl::OkStatus();
+  const absl::StatusOr<int> least = LeastOfRanks(*options.collective, shape.num_blocks);
+  if (least.ok()) shape.num_blocks = *least;
+  return least.status();
 }
 
 }  // namespace sluice::engine

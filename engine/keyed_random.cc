@@ -1,20 +1,13 @@
 #include "engine/keyed_random.h"
 
+#include "kernels/philox.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 namespace sluice::engine {
 namespace {
-
-constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
-constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
-constexpr int kRounds = 10;
-
-double ToUniform(uint32_t low, uint32_t high) {
-  const uint64_t bits = (uint64_t{high} << 32) | low;
-  return (double(bits >> 12) + 0.5) * 0x1p-52;
-}
 
 #if defined(__x86_64__)
 // (bits >> 12, as a double, plus a half) * 2^-52; the integer is put into the mantissa of 2^52, which is exact.
@@ -29,7 +22,8 @@ __attribute__((target("avx2"))) inline __m256d ToUniformAvx2(__m256i low, __m256
 // numbers are done.
 __attribute__((target("avx2"))) size_t FillUniformAvx2(const RandomKey& key, uint32_t first, std::span<double> out) {
   const __m256i low_half = _mm256_set1_epi64x(0xFFFFFFFF);
-  const __m256i m0 = _mm256_set1_epi64x(kMultiplier0), m1 = _mm256_set1_epi64x(kMultiplier1);
+  const __m256i m0 = _mm256_set1_epi64x(kernels::kPhiloxMultiplier0),
+                m1 = _mm256_set1_epi64x(kernels::kPhiloxMultiplier1);
   size_t done = 0;
   for (; done + 8 <= out.size(); done += 8) {
     const uint32_t block = (first + uint32_t(done)) / 2;
@@ -37,7 +31,8 @@ __attribute__((target("avx2"))) size_t FillUniformAvx2(const RandomKey& key, uin
     __m256i c1 = _mm256_set1_epi64x(key.position), c2 = _mm256_set1_epi64x(key.choice);
     __m256i c3 = _mm256_set1_epi64x(uint32_t(key.purpose));
     uint32_t k0 = uint32_t(key.seed), k1 = uint32_t(key.seed >> 32);
-    for (int round = 0; round < kRounds; ++round, k0 += kWeyl0, k1 += kWeyl1) {
+    for (int round = 0; round < kernels::kPhiloxRounds;
+         ++round, k0 += kernels::kPhiloxWeyl0, k1 += kernels::kPhiloxWeyl1) {
       const __m256i p0 = _mm256_mul_epu32(m0, c0), p1 = _mm256_mul_epu32(m1, c2);
       c0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), c1), _mm256_set1_epi64x(k0));
       c2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), c3), _mm256_set1_epi64x(k1));
@@ -56,15 +51,9 @@ __attribute__((target("avx2"))) size_t FillUniformAvx2(const RandomKey& key, uin
 }  // namespace
 
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
-  for (int round = 0; round < kRounds; ++round) {
-    const uint64_t p0 = uint64_t{kMultiplier0} * counter[0];
-    const uint64_t p1 = uint64_t{kMultiplier1} * counter[2];
-    counter = {uint32_t(p1 >> 32) ^ counter[1] ^ key[0], uint32_t(p1), uint32_t(p0 >> 32) ^ counter[3] ^ key[1],
-               uint32_t(p0)};
-    key[0] += kWeyl0;
-    key[1] += kWeyl1;
-  }
-  return counter;
+  const kernels::PhiloxBlock block =
+      kernels::Philox({{counter[0], counter[1], counter[2], counter[3]}}, key[0], key[1]);
+  return {block.word[0], block.word[1], block.word[2], block.word[3]};
 }
 
 KeyedUniform::KeyedUniform(const RandomKey& key)
@@ -78,7 +67,7 @@ double KeyedUniform::operator()(uint32_t index) {
     block_ = Philox4x32(counter_, key_);
   }
   const int half = int(index & 1) * 2;
-  return ToUniform(block_[half], block_[half + 1]);
+  return kernels::PhiloxUniform(block_[half], block_[half + 1]);
 }
 
 void FillUniform(const RandomKey& key, uint32_t first, std::span<double> out) {

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include "engine/deterministic_math.h"
@@ -15,6 +16,7 @@
 #include "engine/sampler_draw.h"
 #include "engine/sampler_edits.h"
 #include "engine/sampler_loops.h"
+#include "kernels/sampling_math.h"
 
 namespace sluice::engine {
 namespace {
@@ -96,69 +98,75 @@ std::vector<std::pair<int32_t, float>> Top(const LogitBlocks& row, int count, co
 
 // ---- what is left to draw from ----
 
-// Classes of similar weight, four to an octave, ascending; weights are in [0, 1].
-constexpr int kClasses = 1 + (1023 << 2);
-int ClassOf(double weight) {
-  return int(std::bit_cast<uint64_t>(weight) >> 50);
+void SetWeights(std::vector<Candidate>& candidates, float max, float temperature) {
+  std::vector<float> x;
+  x.reserve(candidates.size());
+  for (const Candidate& c : candidates) x.push_back(c.logit);
+  std::vector<double> weights(x.size());
+  ExpWeights(x, max, temperature, weights.data());
+  for (size_t i = 0; i < x.size(); ++i) candidates[i].weight = weights[i];
 }
 
-// The class that crosses top_p of the mass, counted from the best on, and the mass of the better classes.
-struct Nucleus {
-  double wanted = 0.0;
-  double before = 0.0;
-  int crossing = kClasses - 1;
-
-  Nucleus(const std::vector<double>& mass, double top_p) {
-    double total = 0.0;
-    for (double m : mass) total += m;
-    wanted = top_p * total;
-    while (crossing > 0 && before + mass[crossing] < wanted) before += mass[crossing--];
-  }
-};
-
-// REQUIRES: `candidates` are those of the nucleus' crossing class and of the better ones. Only the crossing class needs
-// to be sorted.
-void CutAtNucleus(std::vector<Candidate>& candidates, const Nucleus& nucleus) {
-  std::vector<Candidate> edge;
-  std::erase_if(candidates, [&](const Candidate& c) {
-    if (ClassOf(c.weight) == nucleus.crossing) edge.push_back(c);
-    return ClassOf(c.weight) == nucleus.crossing;
-  });
-  std::sort(edge.begin(), edge.end(), Better);
-  double before = nucleus.before;
-  for (const Candidate& c : edge) {
-    if (before >= nucleus.wanted && !candidates.empty()) break;
-    candidates.push_back(c);
-    before += c.weight;
-  }
+// REQUIRES: sorted, best first; `before` is the mass of all that are better. Keeps the first that reach `wanted`.
+void KeepMass(std::vector<Candidate>& candidates, uint64_t before, uint64_t wanted, double scale) {
+  size_t kept = 0;
+  while (kept < candidates.size() && before < wanted) before += kernels::MassOf(candidates[kept++].weight, scale);
+  candidates.resize(kept);
 }
 
 std::vector<Candidate> TopKCandidates(const LogitBlocks& row, float max, const SamplingParams& params) {
   std::vector<Candidate> candidates = Best(row, params.top_k);
-  for (Candidate& c : candidates) ExpWeights(std::span(&c.logit, 1), max, params.temperature, &c.weight);
+  SetWeights(candidates, max, params.temperature);
   if (params.top_p < 1.0f) {
-    std::vector<double> mass(kClasses, 0.0);
-    for (const Candidate& c : candidates) mass[ClassOf(c.weight)] += c.weight;
-    const Nucleus nucleus(mass, params.top_p);
-    std::erase_if(candidates, [&](const Candidate& c) { return ClassOf(c.weight) < nucleus.crossing; });
-    CutAtNucleus(candidates, nucleus);
+    const double scale = kernels::MassScale(row.size());
+    uint64_t total = 0;
+    for (const Candidate& c : candidates) total += kernels::MassOf(c.weight, scale);
+    KeepMass(candidates, 0, kernels::NucleusMass(total, params.top_p), scale);
   }
   return candidates;
 }
 
-// Without top-k: weights of the whole vocabulary, and candidates only from the classes that can be kept.
-std::vector<Candidate> TopPCandidates(std::span<const float> logits, float max, const SamplingParams& params) {
-  std::vector<double> weights(logits.size());
-  ExpWeights(logits, max, params.temperature, weights.data());
-  std::vector<double> mass(kClasses, 0.0);
-  for (double w : weights) mass[ClassOf(w)] += w;
-  const Nucleus nucleus(mass, params.top_p);
-  const double least = std::bit_cast<double>(uint64_t(nucleus.crossing) << 50);
-  std::vector<Candidate> candidates;
-  for (int32_t id = 0; id < int32_t(logits.size()); ++id) {
-    if (weights[id] >= least) candidates.push_back({id, logits[id], weights[id]});
+// The mass of each class of the whole vocabulary.
+std::vector<uint64_t> ClassMasses(std::span<const float> logits, float max, float temperature, double scale) {
+  constexpr size_t kPiece = 256;
+  std::array<double, kPiece> weights;
+  std::array<int, kPiece> classes;
+  std::vector<uint64_t> mass(kernels::kWeightClasses, 0);
+  for (size_t begin = 0; begin < logits.size(); begin += kPiece) {
+    const std::span<const float> piece = logits.subspan(begin, std::min(kPiece, logits.size() - begin));
+    ExpWeights(piece, max, temperature, weights.data());
+    WeightClasses(piece, max, temperature, classes.data());
+    for (size_t i = 0; i < piece.size(); ++i) mass[size_t(classes[i])] += kernels::MassOf(weights[i], scale);
   }
-  CutAtNucleus(candidates, nucleus);
+  return mass;
+}
+
+// No logit of a class up to `last` is smaller.
+float LeastOfClass(int last, float max, float temperature) {
+  if (last == kernels::kWeightClasses - 1) return kNegInf;
+  return std::min(max, max - float(last + 2) / kernels::WeightClassScale(temperature));  // one class of slack
+}
+
+// Without top-k: only in the class where top-p cuts does the order matter.
+std::vector<Candidate> TopPCandidates(const LogitBlocks& row, float max, const SamplingParams& params) {
+  const double scale = kernels::MassScale(row.size());
+  const std::vector<uint64_t> mass = ClassMasses(row.logits(), max, params.temperature, scale);
+  const uint64_t total = std::accumulate(mass.begin(), mass.end(), uint64_t{0});
+  const uint64_t wanted = kernels::NucleusMass(total, params.top_p);
+  uint64_t before = 0;
+  int last = 0;
+  while (before + mass[size_t(last)] < wanted) before += mass[size_t(last++)];
+  std::vector<Candidate> candidates, edge;
+  const float class_scale = kernels::WeightClassScale(params.temperature);
+  row.AtLeast(LeastOfClass(last, max, params.temperature), [&](int32_t id, float logit) {
+    const int c = kernels::WeightClass(logit, max, class_scale);
+    if (c <= last) (c < last ? candidates : edge).push_back({id, logit, 0.0});
+  });
+  SetWeights(candidates, max, params.temperature);
+  SetWeights(edge, max, params.temperature);
+  std::sort(edge.begin(), edge.end(), Better);
+  KeepMass(edge, before, wanted, scale);
+  candidates.insert(candidates.end(), edge.begin(), edge.end());
   return candidates;
 }
 
@@ -172,11 +180,7 @@ std::vector<Candidate> MinPCandidates(const LogitBlocks& row, float max, const S
   row.AtLeast(below, [&](int32_t id, float logit) {
     if (double(logit) >= least || logit == max) candidates.push_back({id, logit, 0.0});
   });
-  std::vector<float> x;
-  for (const Candidate& c : candidates) x.push_back(c.logit);
-  std::vector<double> weights(x.size());
-  ExpWeights(x, max, params.temperature, weights.data());
-  for (size_t i = 0; i < x.size(); ++i) candidates[i].weight = weights[i];
+  SetWeights(candidates, max, params.temperature);
   return candidates;
 }
 
@@ -187,7 +191,7 @@ bool CutsTopK(int vocab, const SamplingParams& params) {
 // What temperature, top-k, top-p and min-p leave. REQUIRES: temperature > 0; max > -infinity.
 std::vector<Candidate> Candidates(const LogitBlocks& row, float max, const SamplingParams& params) {
   std::vector<Candidate> candidates = CutsTopK(row.size(), params) ? TopKCandidates(row, max, params)
-                                      : params.top_p < 1.0f        ? TopPCandidates(row.logits(), max, params)
+                                      : params.top_p < 1.0f        ? TopPCandidates(row, max, params)
                                                                    : MinPCandidates(row, max, params);
   std::erase_if(candidates, [&](const Candidate& c) {
     return c.weight == 0.0 || (c.weight < double(params.min_p) && c.weight < 1.0);

@@ -10,7 +10,8 @@
 // position is a function of that position's key and distribution: not of the batch, the worker, the order of the
 // candidates or what was sampled before. It also means that a drafter that uses the same key shares the noise.
 //
-// Repeatable on every machine: all of it is double arithmetic of deterministic_math.h in a fixed order.
+// Repeatable on every machine, GPUs included: all of it is the arithmetic of kernels/sampling_math.h. Where top-p cuts
+// integers decide, the weights in units of at most 2^-40; where it cuts among equals, the lower ids stay.
 //
 // Limits: NaN counts as -infinity. Whatever the logits are, the result is a token of the vocabulary, and one that is
 // not masked unless min_tokens masks them all.

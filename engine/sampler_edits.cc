@@ -7,6 +7,24 @@
 
 namespace sluice::engine {
 
+std::vector<int32_t> MaskedIds(const SamplingParams& params, int vocab) {
+  std::vector<int32_t> masked = params.eos_ids;
+  masked.insert(masked.end(), params.stop_ids.begin(), params.stop_ids.end());
+  std::erase_if(masked, [&](int32_t id) { return id < 0 || id >= vocab; });
+  std::sort(masked.begin(), masked.end());
+  masked.erase(std::unique(masked.begin(), masked.end()), masked.end());
+  return masked;
+}
+
+int32_t LowestUnmasked(std::span<const int32_t> masked, int vocab) {
+  int32_t id = 0;
+  for (int32_t m : masked) {
+    if (m != id) break;
+    ++id;
+  }
+  return id < vocab ? id : 0;
+}
+
 LogitEdits::LogitEdits(std::span<float> logits, const SamplingParams& params, int generated, const TokenCounts* counts)
     : logits_(logits) {
   for (const auto& [id, bias] : params.logit_bias) {
@@ -43,21 +61,8 @@ void LogitEdits::Penalize(const SamplingParams& params, const TokenCounts& count
 }
 
 void LogitEdits::Mask(const SamplingParams& params) {
-  masked_ = params.eos_ids;
-  masked_.insert(masked_.end(), params.stop_ids.begin(), params.stop_ids.end());
-  std::erase_if(masked_, [&](int32_t id) { return !InVocabulary(id); });
-  std::sort(masked_.begin(), masked_.end());
-  masked_.erase(std::unique(masked_.begin(), masked_.end()), masked_.end());
+  masked_ = MaskedIds(params, int(logits_.size()));
   for (int32_t id : masked_) Set(id, -std::numeric_limits<float>::infinity());
-}
-
-int32_t LogitEdits::LowestUnmasked() const {
-  int32_t id = 0;
-  for (int32_t m : masked_) {
-    if (m != id) break;
-    ++id;
-  }
-  return InVocabulary(id) ? id : 0;
 }
 
 }  // namespace sluice::engine

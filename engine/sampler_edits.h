@@ -18,6 +18,11 @@
 
 namespace sluice::engine {
 
+// End-of-sequence and stop tokens of the vocabulary, ascending, each once; and the lowest id that is none of such a
+// list (0 if all are).
+std::vector<int32_t> MaskedIds(const SamplingParams& params, int vocab);
+int32_t LowestUnmasked(std::span<const int32_t> masked, int vocab);
+
 // Edits a row in its constructor and takes everything back in its destructor. The row must outlive it.
 class LogitEdits {
  public:
@@ -30,7 +35,7 @@ class LogitEdits {
   bool empty() const { return undo_.empty(); }
 
   // The lowest id that the mask leaves; 0 if it leaves none.
-  int32_t LowestUnmasked() const;
+  int32_t LowestUnmasked() const { return engine::LowestUnmasked(masked_, int(logits_.size())); }
 
  private:
   void Set(int32_t id, float logit);

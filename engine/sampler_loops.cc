@@ -7,6 +7,7 @@
 
 #include "engine/deterministic_math.h"
 #include "kernels/backend.h"
+#include "kernels/sampling_math.h"
 
 // SLUICE_TWICE(result, name, parameters, arguments) defines `name` and least_cpu::name from the inline nameBody.
 #define SLUICE_LEAST(result, name, parameters, arguments) \
@@ -80,31 +81,42 @@ SLUICE_BODY float CleanAndMaxBody(std::span<float> logits, std::span<float> maxi
 }
 
 SLUICE_BODY void ExpWeightsBody(std::span<const float> x, float max, float temperature, double* out) {
-  const double m = max, t = temperature;
-  for (size_t i = 0; i < x.size(); ++i) {
-    const double exponent = (double(x[i]) - m) / t;
-    out[i] = x[i] == max ? 0.0 : exponent;
-  }
+  const double inverse = 1.0 / double(temperature);
+  for (size_t i = 0; i < x.size(); ++i) out[i] = kernels::WeightExponent(x[i], max, inverse);
   for (size_t i = 0; i < x.size(); ++i) out[i] = DetExp(out[i]);
 }
 
 SLUICE_BODY double ExpSumBody(std::span<const float> x, float max) {
-  constexpr size_t kLanes = 8, kPiece = 256;
-  double sum[kLanes] = {}, piece[kPiece];
+  constexpr size_t kLanes = kernels::kSampleLanes, kBlock = kernels::kLogitBlock, kPiece = 4 * kBlock;
+  double total = 0.0, of_chunk = 0.0, piece[kPiece];
   for (size_t begin = 0; begin < x.size(); begin += kPiece) {
     const size_t count = std::min(kPiece, x.size() - begin);
     ExpWeightsBody(x.subspan(begin, count), max, 1.0f, piece);
     std::fill(piece + count, piece + kPiece, 0.0);
-    for (size_t i = 0; i < kPiece; i += kLanes) {
-      for (size_t l = 0; l < kLanes; ++l) sum[l] += piece[i + l];
+    for (const double* block = piece; block < piece + kPiece; block += kBlock) {
+      double sum[kLanes];
+      for (size_t l = 0; l < kLanes; ++l) sum[l] = block[l];
+      for (size_t i = kLanes; i < kBlock; i += kLanes) {
+        for (size_t l = 0; l < kLanes; ++l) sum[l] += block[i + l];
+      }
+      of_chunk += ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+    }
+    if ((begin + kPiece) % kernels::kSampleChunk == 0 || begin + kPiece >= x.size()) {
+      total += of_chunk;
+      of_chunk = 0.0;
     }
   }
-  return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+  return total;
+}
+
+SLUICE_BODY void WeightClassesBody(std::span<const float> x, float max, float temperature, int* out) {
+  const float scale = kernels::WeightClassScale(temperature);
+  for (size_t i = 0; i < x.size(); ++i) out[i] = kernels::WeightClass(x[i], max, scale);
 }
 
 // weight = 2^y <= 2^(round(y) + 1) =: bound, with a factor of at least sqrt 2 between them, which covers all rounding.
 SLUICE_BODY bool AnyMayWinBody(std::span<const float> x, float max, float temperature, const double* u, double best) {
-  using math_internal::kRounder;
+  using kernels::math_internal::kRounder;
   const double m = max, scale = 0x1.71547652b82fep0 / double(temperature);
   uint64_t any = 0;
   for (size_t i = 0; i < x.size(); ++i) {
@@ -118,6 +130,8 @@ SLUICE_BODY bool AnyMayWinBody(std::span<const float> x, float max, float temper
 
 SLUICE_TWICE(float, CleanAndMax, (std::span<float> logits, std::span<float> maxima), (logits, maxima))
 SLUICE_TWICE(void, ExpWeights, (std::span<const float> x, float max, float temperature, double* out),
+             (x, max, temperature, out))
+SLUICE_TWICE(void, WeightClasses, (std::span<const float> x, float max, float temperature, int* out),
              (x, max, temperature, out))
 SLUICE_TWICE(double, ExpSum, (std::span<const float> x, float max), (x, max))
 SLUICE_TWICE(bool, AnyMayWin, (std::span<const float> x, float max, float temperature, const double* u, double best),

@@ -15,7 +15,10 @@ float CleanAndMax(std::span<float> logits, std::span<float> maxima);
 // temperature > 0.
 void ExpWeights(std::span<const float> x, float max, float temperature, double* out);
 
-// The sum of ExpWeights at temperature 1.
+// kernels::WeightClass of each. As for ExpWeights.
+void WeightClasses(std::span<const float> x, float max, float temperature, int* out);
+
+// The sum of ExpWeights at temperature 1, in the order of kernels/sampling_math.h.
 double ExpSum(std::span<const float> x, float max);
 
 // False: none of these tokens can win a race of exponentials (sampler_draw.h) that stands at `best`, with the weights
@@ -26,6 +29,7 @@ bool AnyMayWin(std::span<const float> x, float max, float temperature, const dou
 namespace least_cpu {
 float CleanAndMax(std::span<float> logits, std::span<float> maxima);
 void ExpWeights(std::span<const float> x, float max, float temperature, double* out);
+void WeightClasses(std::span<const float> x, float max, float temperature, int* out);
 double ExpSum(std::span<const float> x, float max);
 bool AnyMayWin(std::span<const float> x, float max, float temperature, const double* u, double best);
 }  // namespace least_cpu

@@ -29,7 +29,9 @@
 #include "absl/status/statusor.h"
 #include "kernels/collective.h"
 #include "kernels/dtype.h"
+#include "kernels/device_links.h"
 #include "kernels/kv_layout.h"
+#include "kernels/sampling.h"
 
 namespace sluice::kernels {
 
@@ -79,6 +81,19 @@ class DeviceKv {
   virtual ~DeviceKv() = default;
   virtual absl::StatusOr<uint64_t> Gather(const KvSlice& slice, std::span<std::byte> out) = 0;
   virtual absl::StatusOr<uint64_t> Scatter(const KvSlice& slice, std::span<const std::byte> in) = 0;
+
+  // To the devices of other processes; lives as long as the pool. null: the pool is no one device's memory, and moves by
+  // way of the host only.
+  virtual DeviceLinks* links() { return nullptr; }
+
+  // The same where the run is device memory too, of a DeviceBuffer: nothing touches the host but the checksum.
+  // REQUIRES: links().
+  virtual absl::StatusOr<uint64_t> GatherOnDevice(const KvSlice&, std::span<std::byte>) {
+    return absl::UnimplementedError("KV gathered on the device");
+  }
+  virtual absl::StatusOr<uint64_t> ScatterOnDevice(const KvSlice&, std::span<const std::byte>) {
+    return absl::UnimplementedError("KV scattered on the device");
+  }
 };
 
 // The KV blocks of one layer group. Layout: kv_layout.h.
@@ -114,6 +129,8 @@ struct StepBatch {
   std::span<const int32_t> block_table;  // [seqs][max_blocks] block ids; entries past the context are ignored
   int max_blocks = 0;                    // stride of block_table
   std::span<const int32_t> logit_rows;   // [logits] rows whose logits are wanted, ascending
+  // What becomes of the logits, where the context samples (Context::sample_limits); null: the host wants them all.
+  const SampleBatch* sampling = nullptr;
 
   int rows() const { return int(tokens.size()); }
   int seqs() const { return int(context_len.size()); }
@@ -204,7 +221,8 @@ struct HeadParams {
   const Weight* head = nullptr;  // [vocab][hidden], or a part of its rows, or null for no part
   int64_t first = 0;             // of the vocabulary that `head` begins with; a multiple of kLogitBlock
   int64_t vocab = 0;             // of all parts; 0: head's rows
-  float* logits = nullptr;       // out, host memory [logits][vocab], valid after Finish()
+  float* logits = nullptr;       // out, host memory [logits][vocab], valid after Finish() where StepBatch::sampling
+                                 // leaves the row to the host
   float* maxima = nullptr;       // likewise [logits][NumLogitBlocks(vocab)], or null: the largest of each kLogitBlock
                                  // logits, NaN counting for nothing, so that nobody has to read all of them again
 };
@@ -227,6 +245,11 @@ struct GatherLogitsParams {
   float* maxima = nullptr;  // [logits][NumLogitBlocks(vocab)], or null
   int64_t vocab = 0;
   std::span<const int64_t> borders;
+};
+
+// Of the rank that has the logits of all: turns those that StepBatch::sampling does not leave to the host into tokens.
+struct SampleParams {
+  int64_t vocab = 0;
 };
 
 struct ContextLimits {
@@ -265,6 +288,13 @@ class Context {
   virtual void Head(const HeadParams& p) = 0;
   virtual void Gather(const GatherParams& p) = 0;
   virtual void GatherLogits(const GatherLogitsParams& p) = 0;
+  virtual void Sample(const SampleParams& p) = 0;
+
+  // What Sample can do. Nothing where the logits are in host memory anyway.
+  virtual SampleLimits sample_limits() const = 0;
+
+  // Bytes of results that steps have brought from the device's memory to the host's, since the start.
+  virtual int64_t bytes_to_host() const = 0;
 
   // Waits for what was issued so far: then the KV of these layers may leave. Nothing to do where phases run when they
   // are issued; an error is Finish's.
@@ -273,12 +303,12 @@ class Context {
   // Waits for the step. An error here is the step's, and the context is unusable if it is not OK.
   virtual absl::Status Finish() = 0;
 
-  // Steps of one token a sequence, all with logits, look alike, and a device may record the phases of one to run them again
-  // at the cost of one launch. Between BeginStep and the phases: if Replay returns true, the step's phases have been
-  // issued, with all parameters as recorded but where Head's results go; do not issue them. Else, if BeginCapture does,
-  // they are only recorded up to EndCapture, which then issues them. Both return false where the step or the backend has
-  // no use for it; then phases are issued as they come. What a recorded phase names (weights, activations, the pool) must
-  // outlive the context.
+  // Steps of one token a sequence, all with logits, look alike, and a device may record the phases of one to run them
+  // again at the cost of one launch. Between BeginStep and the phases: if Replay returns true, the step's phases have
+  // been issued, with all parameters as recorded but where results go; do not issue them. Else, if BeginCapture does,
+  // they are only recorded up to EndCapture, which then issues them. Both return false where the step or the backend
+  // has no use for it; then phases are issued as they come. What a recorded phase names (weights, activations, the
+  // pool) must outlive the context.
   virtual bool Replay(float* logits, float* maxima) = 0;
   virtual bool BeginCapture() = 0;
   virtual void EndCapture() = 0;
@@ -298,6 +328,10 @@ class Backend {
   // Short versioned name of the arithmetic. Workers with different ids are never paired and share no prefix blocks.
   virtual std::string_view numerics_id() const = 0;
   virtual KvDType kv_dtype() const = 0;
+
+  // Whether pools lie in a device's memory: then a rank has one of its own KV heads alone (kv_layout's num_kv_heads are
+  // its own, and ContextLimits::first_kv_head is 0).
+  virtual bool has_own_memory() const { return false; }
 
   // Bytes of the device's memory that are free now, for a backend whose memory is not the host's.
   virtual std::optional<int64_t> FreeMemory() const { return std::nullopt; }

@@ -17,6 +17,9 @@ class Collective {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
+  // Whether a rank is known to be lost: what the others wait for elsewhere won't come either. Any thread.
+  virtual bool lost() const { return false; }
+
   enum class To : uint8_t { kAll, kRank0 };
 
   // rows [count][ld], of which rank r filled the columns [borders[r], borders[r + 1]): afterwards whoever is asked for

@@ -1,4 +1,4 @@
-// What kvtransfer/channel.h promises, for every channel.
+// What kvtransfer/channel.h promises, for the channels in host memory, and what each of them adds.
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -22,35 +22,10 @@
 #include "kvtransfer/tcp_channel.h"
 #include "kvtransfer/tcp_socket.h"
 #include "kvtransfer/tcp_wire.h"
+#include "kvtransfer/testing/channel_contract.h"
 
 namespace sluice::kvtransfer {
 namespace {
-
-// Collects arrivals from the channel's thread.
-class Arrivals {
- public:
-  ArrivalCallback callback() {
-    return [this](uint64_t sequence) {
-      absl::MutexLock lock(&mutex_);
-      seen_.push_back(sequence);
-    };
-  }
-  std::vector<uint64_t> WaitFor(size_t count) {
-    absl::MutexLock lock(&mutex_);
-    const auto enough = [this, count]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return seen_.size() >= count; };
-    mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Seconds(20));
-    return seen_;
-  }
-
- private:
-  absl::Mutex mutex_;
-  std::vector<uint64_t> seen_;
-};
-
-struct Ends {
-  std::unique_ptr<SendChannel> sender;
-  std::unique_ptr<ReceiveChannel> receiver;
-};
 
 Ends NewLoopback(const ChannelLimits& limits, ArrivalCallback on_arrival) {
   LoopbackPair pair = NewLoopbackChannel(limits, std::move(on_arrival));
@@ -71,114 +46,6 @@ Ends NewTcp(const ChannelLimits& limits, ArrivalCallback on_arrival) {
   auto sender = ConnectTcpSender("127.0.0.1", receiver->endpoint, absl::Seconds(20));
   EXPECT_TRUE(sender.ok()) << sender.status();
   return {std::move(*sender), std::move(receiver->channel)};
-}
-
-struct Medium {
-  const char* name;
-  std::function<Ends(const ChannelLimits&, ArrivalCallback)> make;
-  bool sender_sees_posts = true;  // else only the grant tells it, and the receiver refuses what was not posted
-};
-
-class ChannelContract : public testing::TestWithParam<Medium> {
- protected:
-  Ends Make(const ChannelLimits& limits = {4, 1000}) { return GetParam().make(limits, arrivals_.callback()); }
-  Arrivals arrivals_;
-};
-
-void Fill(std::span<std::byte> bytes, uint64_t seed) {
-  std::mt19937_64 rng(seed);
-  for (auto& b : bytes) b = std::byte(rng());
-}
-
-void ExpectFilled(std::span<const std::byte> bytes, uint64_t seed) {
-  std::vector<std::byte> want(bytes.size());
-  Fill(want, seed);
-  ASSERT_TRUE(std::equal(bytes.begin(), bytes.end(), want.begin())) << "piece " << seed;
-}
-
-TEST_P(ChannelContract, BytesArriveInOrderAndWhole) {
-  Ends ends = Make();
-  const size_t sizes[] = {1, 0, 999, 1000, 7, 64, 4, 1000, 13, 512};
-  for (uint64_t s = 0; s < 10; ++s) {
-    ASSERT_TRUE(ends.receiver->PostReceive(s, sizes[s]).ok());
-    EXPECT_EQ(ends.receiver->View(s).status().code(), absl::StatusCode::kNotFound) << "nothing has arrived";
-    auto buffer = ends.sender->Buffer(s, sizes[s]);
-    ASSERT_TRUE(buffer.ok()) << buffer.status();
-    ASSERT_EQ(buffer->size(), sizes[s]);
-    Fill(*buffer, s);
-    ASSERT_TRUE(ends.sender->Send(s).ok());
-    ASSERT_EQ(arrivals_.WaitFor(s + 1).size(), s + 1);
-    EXPECT_EQ(arrivals_.WaitFor(s + 1).back(), s);
-    auto view = ends.receiver->View(s);
-    ASSERT_TRUE(view.ok()) << view.status();
-    ASSERT_EQ(view->size(), sizes[s]);
-    ExpectFilled(*view, s);
-    ends.receiver->Release(s);
-  }
-}
-
-// Buffers are released in any order; those still in use keep their bytes. Crosses the size of every ring inside.
-TEST_P(ChannelContract, SlotsAreReusedInAnyOrder) {
-  Ends ends = Make({3, 4096});
-  const uint64_t seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937_64 rng(seed);
-  std::vector<std::pair<uint64_t, size_t>> held;
-  for (uint64_t s = 0; s < 500; ++s) {
-    while (held.size() == 3 || (!held.empty() && rng() % 3 == 0)) {
-      const size_t i = rng() % held.size();
-      auto view = ends.receiver->View(held[i].first);
-      ASSERT_TRUE(view.ok());
-      ASSERT_EQ(view->size(), held[i].second);
-      ExpectFilled(*view, held[i].first);
-      ends.receiver->Release(held[i].first);
-      held.erase(held.begin() + long(i));
-    }
-    const size_t bytes = rng() % 4097;
-    ASSERT_TRUE(ends.receiver->PostReceive(s, bytes).ok());
-    auto buffer = ends.sender->Buffer(s, bytes);
-    ASSERT_TRUE(buffer.ok()) << buffer.status();
-    Fill(*buffer, s);
-    ASSERT_TRUE(ends.sender->Send(s).ok());
-    ASSERT_EQ(arrivals_.WaitFor(s + 1).size(), s + 1);
-    held.emplace_back(s, bytes);
-  }
-}
-
-TEST_P(ChannelContract, RefusesWhatWasNotGranted) {
-  Ends ends = Make({2, 100});
-  EXPECT_FALSE(ends.receiver->PostReceive(1, 10).ok()) << "out of order";
-  EXPECT_FALSE(ends.receiver->PostReceive(0, 101).ok()) << "too large";
-  if (GetParam().sender_sees_posts) {
-    EXPECT_FALSE(ends.sender->Buffer(0, 10).ok()) << "not posted";
-  }
-  ASSERT_TRUE(ends.receiver->PostReceive(0, 10).ok());
-  ASSERT_TRUE(ends.receiver->PostReceive(1, 10).ok());
-  EXPECT_FALSE(ends.receiver->PostReceive(2, 10).ok()) << "beyond the window";
-  EXPECT_FALSE(ends.sender->Buffer(1, 10).ok()) << "out of order";
-  EXPECT_FALSE(ends.sender->Send(1).ok()) << "out of order";
-  EXPECT_TRUE(ends.sender->Buffer(0, 10).ok());
-}
-
-TEST_P(ChannelContract, ClosingEitherEndFailsTheOther) {
-  for (const bool close_sender : {true, false}) {
-    Ends ends = Make();
-    ASSERT_TRUE(ends.receiver->PostReceive(0, 10).ok());
-    if (close_sender) {
-      ends.sender->Close();
-    } else {
-      ends.receiver.reset();
-    }
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    const auto other = [&] { return close_sender ? ends.receiver->status() : ends.sender->status(); };
-    while (other().ok() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
-    EXPECT_EQ(other().code(), absl::StatusCode::kUnavailable);
-    EXPECT_FALSE(ends.sender->Buffer(0, 10).ok());
-    EXPECT_FALSE(ends.sender->Send(0).ok());
-    if (close_sender) {
-      EXPECT_FALSE(ends.receiver->PostReceive(1, 10).ok());
-    }
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ChannelContract,
@@ -247,14 +114,14 @@ TEST(TcpChannel, LargePiecesInOrder) {
   for (uint64_t s = 0; s < 64; ++s) {
     if (s >= 8) {
       ASSERT_GT(arrivals.WaitFor(s - 7).size(), released);
-      ExpectFilled(*ends.receiver->View(released), released);
+      ExpectFilled(*ends.receiver, *ends.receiver->View(released), released);
       ends.receiver->Release(released++);
     }
     const size_t bytes = s % 2 == 0 ? kBytes : 5;  // the small ones are there first
     ASSERT_TRUE(ends.receiver->PostReceive(s, bytes).ok());
     auto buffer = ends.sender->Buffer(s, bytes);
     ASSERT_TRUE(buffer.ok());
-    Fill(*buffer, s);
+    Fill(*ends.sender, *buffer, s);
     ASSERT_TRUE(ends.sender->Send(s).ok());
   }
   const std::vector<uint64_t> seen = arrivals.WaitFor(64);

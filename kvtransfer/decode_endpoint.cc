@@ -7,8 +7,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "glog/logging.h"
+#include "kvtransfer/cuda_ipc_channel.h"
 #include "kvtransfer/error_info.h"
 #include "kvtransfer/fingerprint.h"
+#include "kvtransfer/nccl_channel.h"
 #include "kvtransfer/shards_proto.h"
 #include "kvtransfer/shm_channel.h"
 #include "kvtransfer/tcp_channel.h"
@@ -29,6 +31,8 @@ DecodeEndpoint::DecodeEndpoint(Options options, OnEnd on_end, OnFlows on_flows)
     : options_(WithShards(std::move(options))),
       on_end_(std::move(on_end)),
       on_flows_(std::move(on_flows)),
+      ipc_rings_(RingsOf(options_.kv, options_.most_rings)),
+      nccl_rings_(RingsOf(options_.kv, options_.most_nccl)),
       thread_(std::make_shared<SerialThread>(kTick, [this](absl::Time now) { Tick(now); })),
       service_([this](std::shared_ptr<ReceiverLink> link) { return Accept(std::move(link)); }) {}
 
@@ -93,7 +97,7 @@ absl::Status DecodeEndpoint::CheckHello(const v1::SenderMessage& message) const 
   }
   if (absl::Status fit = CheckFit(hello.fingerprint(), options_.fingerprint); !fit.ok()) return fit;
   if (auto plan = PlanReshard(FromProto(hello.shards()), options_.shards); !plan.ok()) return plan.status();
-  if (ChannelFor(hello).empty()) {
+  if (ChannelsFor(hello).empty()) {
     return absl::FailedPreconditionError(
         absl::StrFormat("no way to move KV: the prefill worker %s and offers %s; this worker takes %s",
                         hello.host_id() == options_.host_id ? "is on the same host" : "is on another host",
@@ -107,15 +111,36 @@ absl::Status DecodeEndpoint::CheckHello(const v1::SenderMessage& message) const 
   return absl::OkStatus();
 }
 
-// The first of the sender's channels that may be used here; empty: none.
-std::string DecodeEndpoint::ChannelFor(const v1::SenderHello& hello) const {
+bool DecodeEndpoint::MayUse(const std::string& channel, const v1::SenderHello& hello) const {
+  if (std::find(options_.channels.begin(), options_.channels.end(), channel) == options_.channels.end()) return false;
+  const bool one_host = hello.host_id() == options_.host_id;
+  if (channel == "tcp") return true;
+  if (channel == "shm") return one_host;
+  const kernels::DeviceLinks* const links = LinksOf(options_.kv);
+  if (links == nullptr || hello.device_id().empty()) return false;
+  // NCCL wants two GPUs.
+  return channel == "cuda-ipc" ? one_host : channel == "nccl" && !(one_host && hello.device_id() == links->device_id());
+}
+
+// Those of the sender that may be used here, in its order.
+std::vector<std::string> DecodeEndpoint::ChannelsFor(const v1::SenderHello& hello) const {
+  std::vector<std::string> channels;
   for (const std::string& channel : hello.channels()) {
-    const bool known = channel == "tcp" || (channel == "shm" && hello.host_id() == options_.host_id);
-    if (known && std::find(options_.channels.begin(), options_.channels.end(), channel) != options_.channels.end()) {
-      return channel;
-    }
+    if (MayUse(channel, hello)) channels.push_back(channel);
   }
-  return "";
+  return channels;
+}
+
+// The first that can be made; RESOURCE_EXHAUSTED where one can be made later.
+absl::StatusOr<DecodeEndpoint::NewChannel> DecodeEndpoint::MakeFirstChannel(const v1::SenderMessage& message) {
+  const PeerRank peer{message.hello().sender_incarnation(), message.hello().sender_rank()};
+  absl::StatusOr<NewChannel> made = absl::InternalError("no channel");
+  for (const std::string& name : ChannelsFor(message.hello())) {
+    made = MakeChannel(name, peer, message.epoch());
+    if (made.ok() || absl::IsResourceExhausted(made.status())) break;
+    LOG(WARNING) << "no KV over " << name << ": " << made.status().message();
+  }
+  return made;
 }
 
 absl::StatusOr<DecodeEndpoint::NewChannel> DecodeEndpoint::MakeChannel(const std::string& name, PeerRank peer,
@@ -127,11 +152,21 @@ absl::StatusOr<DecodeEndpoint::NewChannel> DecodeEndpoint::MakeChannel(const std
   if (name == "tcp") {
     absl::StatusOr<TcpReceiver> made = NewTcpReceiver(options_.host, limits, std::move(on_arrival));
     if (!made.ok()) return made.status();
-    return NewChannel{std::move(made->channel), std::move(made->endpoint)};
+    return NewChannel{name, std::move(made->channel), std::move(made->endpoint)};
+  }
+  if (name == "cuda-ipc") {
+    absl::StatusOr<CudaIpcReceiver> made = NewCudaIpcReceiver(limits, ipc_rings_, std::move(on_arrival));
+    if (!made.ok()) return made.status();
+    return NewChannel{name, std::move(made->channel), std::move(made->endpoint)};
+  }
+  if (name == "nccl") {
+    absl::StatusOr<NcclReceiver> made = NewNcclReceiver(options_.host, limits, nccl_rings_, std::move(on_arrival));
+    if (!made.ok()) return made.status();
+    return NewChannel{name, std::move(made->channel), std::move(made->endpoint)};
   }
   absl::StatusOr<ShmReceiver> made = NewShmReceiver(limits, std::move(on_arrival));
   if (!made.ok()) return made.status();
-  return NewChannel{std::move(made->channel), std::move(made->endpoint)};
+  return NewChannel{name, std::move(made->channel), std::move(made->endpoint)};
 }
 
 v1::ReceiverMessage DecodeEndpoint::MakeHello(const v1::SenderMessage& message, const std::string& channel,
@@ -155,32 +190,30 @@ v1::ReceiverMessage DecodeEndpoint::MakeHello(const v1::SenderMessage& message, 
   return answer;
 }
 
+// The sender does not come again after a refusal, but it does after an end for a lack that may pass.
+void DecodeEndpoint::Refuse(uint64_t link_id, ReceiverLink& link, uint64_t epoch, const absl::Status& why) {
+  // At most once a minute: a stranger may try all the time.
+  LOG_EVERY_T(WARNING, 60) << "refused a KV link: " << why.message();
+  pair_of_link_[link_id] = std::nullopt;
+  if (absl::IsResourceExhausted(why)) return link.Close(why);
+  v1::ReceiverMessage answer;
+  answer.set_epoch(epoch);
+  if (!absl::IsUnauthenticated(why)) {
+    answer.mutable_hello()->set_receiver_incarnation(options_.incarnation);
+    *answer.mutable_hello()->mutable_fingerprint() = options_.fingerprint;
+  }
+  *answer.mutable_hello()->mutable_refused() = ToErrorInfo(why, v1::INCOMPATIBLE);
+  link.Send(std::move(answer));
+  link.Close(why);
+}
+
 void DecodeEndpoint::OnHello(uint64_t link_id, const std::shared_ptr<ReceiverLink>& link,
                              const v1::SenderMessage& message) {
   const PeerRank peer{message.hello().sender_incarnation(), message.hello().sender_rank()};
   const uint64_t epoch = message.epoch();
-  const std::string channel = ChannelFor(message.hello());
-  absl::Status bad = CheckHello(message);
-  NewChannel made;
-  if (bad.ok()) {
-    absl::StatusOr<NewChannel> opened = MakeChannel(channel, peer, epoch);
-    bad = opened.status();
-    if (opened.ok()) made = *std::move(opened);
-  }
-  if (!bad.ok()) {
-    // At most once a minute: a stranger may try all the time.
-    LOG_EVERY_T(WARNING, 60) << "refused a KV link: " << bad.message();
-    v1::ReceiverMessage answer;
-    answer.set_epoch(epoch);
-    if (!absl::IsUnauthenticated(bad)) {
-      answer.mutable_hello()->set_receiver_incarnation(options_.incarnation);
-      *answer.mutable_hello()->mutable_fingerprint() = options_.fingerprint;
-    }
-    *answer.mutable_hello()->mutable_refused() = ToErrorInfo(bad, v1::INCOMPATIBLE);
-    link->Send(std::move(answer));
-    pair_of_link_[link_id] = std::nullopt;
-    return link->Close(bad);
-  }
+  if (absl::Status bad = CheckHello(message); !bad.ok()) return Refuse(link_id, *link, epoch, bad);
+  absl::StatusOr<NewChannel> made = MakeFirstChannel(message);
+  if (!made.ok()) return Refuse(link_id, *link, epoch, made.status());
   if (pairs_.contains(peer)) Break(peer, PeerLost("the prefill worker began a new epoch"));
   last_epoch_[peer] = epoch;
   pair_of_link_[link_id] = peer;
@@ -192,10 +225,10 @@ void DecodeEndpoint::OnHello(uint64_t link_id, const std::shared_ptr<ReceiverLin
       PartsBetween(*PlanReshard(FromProto(message.hello().shards()), options_.shards), peer.rank, options_.rank);
   pair.link = link;
   pair.machine = std::make_unique<Receiver>(epoch, options_.receiver);
-  pair.channel = std::move(made.channel);
+  pair.channel = std::move(made->channel);
   pair.last_heard = pair.last_ping = thread_->Now();
-  flows_.Up(peer, channel);
-  link->Send(MakeHello(message, channel, std::move(made.endpoint)));
+  flows_.Up(peer, made->name);
+  link->Send(MakeHello(message, made->name, std::move(made->endpoint)));
 }
 
 void DecodeEndpoint::OnLinkEnd(uint64_t link_id) {
@@ -333,7 +366,8 @@ absl::Status DecodeEndpoint::Land(Pair& pair, const Receiver::Scatter& scatter) 
   const absl::StatusOr<std::span<const std::byte>> view = pair.channel->View(scatter.sequence);
   if (!view.ok()) return view.status();
   Lease& lease = leases_.at(scatter.lease_id);
-  const absl::StatusOr<uint64_t> sum = ScatterPiece(scatter.piece, options_.kv, lease.blocks, *view);
+  const absl::StatusOr<uint64_t> sum =
+      ScatterPiece(scatter.piece, options_.kv, lease.blocks, *view, pair.channel->device() != nullptr);
   if (!sum.ok()) return sum.status();
   if (*sum != scatter.checksum) {
     return absl::DataLossError(absl::StrFormat("a KV piece of lease %d has the wrong checksum", scatter.lease_id));

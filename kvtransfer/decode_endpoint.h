@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "kvtransfer/channel.h"
+#include "kvtransfer/device_rings.h"
 #include "kvtransfer/flow_book.h"
 #include "kvtransfer/link.h"
 #include "kvtransfer/peer_rank.h"
@@ -41,8 +42,11 @@ class DecodeEndpoint {
     v1::Fingerprint fingerprint;
     ClusterKey key;  // a prefill worker that does not have it is refused
     std::string host_id;
-    std::string host = "127.0.0.1";                      // to listen on for bytes over TCP
-    std::vector<std::string> channels = {"shm", "tcp"};  // that may be used; "shm" only within a host
+    std::string host = "127.0.0.1";  // to listen on for bytes over TCP
+    // That may be used; "shm" and "cuda-ipc" only within a host, "cuda-ipc" and "nccl" only between pools in GPUs.
+    std::vector<std::string> channels = {"shm", "tcp"};
+    int most_rings = 64;  // pairs over "cuda-ipc", those included that ended a moment ago: their memory on the device
+    int most_nccl = 16;   // pairs over "nccl": each may hold blocks of the GPU
     PoolView kv;
     int rank = 0;                // of this instance
     KvShards shards;             // what each of its ranks holds; empty: one rank, all that `kv` has
@@ -93,11 +97,15 @@ class DecodeEndpoint {
   };
 
   struct NewChannel {
+    std::string name;
     std::unique_ptr<ReceiveChannel> channel;
     std::string endpoint;
   };
-  std::string ChannelFor(const v1::SenderHello& hello) const;
+  bool MayUse(const std::string& channel, const v1::SenderHello& hello) const;
+  std::vector<std::string> ChannelsFor(const v1::SenderHello& hello) const;
   absl::StatusOr<NewChannel> MakeChannel(const std::string& name, PeerRank peer, uint64_t epoch);
+  absl::StatusOr<NewChannel> MakeFirstChannel(const v1::SenderMessage& message);
+  void Refuse(uint64_t link_id, ReceiverLink& link, uint64_t epoch, const absl::Status& why);
 
   LinkHandler<v1::SenderMessage> Accept(std::shared_ptr<ReceiverLink> link);
   void OnMessage(uint64_t link_id, const std::shared_ptr<ReceiverLink>& link, const v1::SenderMessage& message,
@@ -125,6 +133,7 @@ class DecodeEndpoint {
   const Options options_;
   const OnEnd on_end_;
   const OnFlows on_flows_;
+  const std::shared_ptr<DeviceRings> ipc_rings_, nccl_rings_;  // null: KV moves by way of the host
   std::atomic<uint64_t> next_link_{1};
   // Of the thread alone.
   std::map<PeerRank, Pair> pairs_;

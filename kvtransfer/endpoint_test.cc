@@ -1,4 +1,6 @@
-// A prefill and a decode endpoint against each other over real gRPC and shared memory, in one process.
+// A prefill and a decode endpoint against each other over real gRPC, in one process. SLUICE_TEST_CHANNEL names the
+// channel, if it is not shared memory; over those between GPUs the pools lie in there.
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <random>
@@ -15,25 +17,59 @@
 #include "kvtransfer/fault_channel.h"
 #include "kvtransfer/fingerprint.h"
 #include "kvtransfer/prefill_endpoint.h"
+#include "kvtransfer/testing/test_device.h"
 
 namespace sluice::kvtransfer {
 namespace {
 
 constexpr absl::Duration kLong = absl::Seconds(30);  // only a broken test waits this long
-const kernels::KvLayout kLayout{3, 2, 8, 4, kernels::KvDType::kF32};
+const kernels::KvLayout kLayout{3, 2, 16, 4, kernels::KvDType::kBF16};
 constexpr int kBlocks = 64;
 
+std::string TestChannel() {
+  const char* channel = std::getenv("SLUICE_TEST_CHANNEL");
+  return channel == nullptr ? "" : channel;
+}
+bool OverTcp() {
+  return TestChannel() == "tcp";
+}
+bool InDevices() {
+  return TestChannel() == "cuda-ipc" || TestChannel() == "nccl";
+}
+// What the workers are given.
+std::vector<std::string> Channels() {
+  return InDevices() ? std::vector<std::string>{TestChannel(), "tcp"} : std::vector<std::string>{"shm", "tcp"};
+}
+
+// In host memory, or in the GPU of that number.
 struct Pool {
   std::vector<std::vector<std::byte>> layers;
-  explicit Pool(uint64_t seed) {
+  std::unique_ptr<kernels::KvPool> in_device;
+  std::vector<int32_t> all_blocks;
+
+  Pool(uint64_t seed, int device) {
     std::mt19937_64 rng(seed);
     for (int i = 0; i < kLayout.num_layers; ++i) {
       layers.emplace_back(kLayout.block_bytes() * kBlocks);
       for (auto& b : layers.back()) b = seed == 0 ? std::byte(0) : std::byte(rng());
     }
+    if (!InDevices()) return;
+    for (int i = 0; i < kBlocks; ++i) all_blocks.push_back(i);
+    in_device = NewTestPool(device, kLayout, kBlocks);
+    for (int i = 0; i < kLayout.num_layers; ++i) {
+      EXPECT_TRUE(
+          in_device->device()->Scatter({i, i + 1, 0, kLayout.num_kv_heads, all_blocks}, layers[size_t(i)]).ok());
+    }
   }
   PoolView view() {
-    return {kLayout, 0, kBlocks, [this](int layer) { return layers[size_t(layer)].data(); }};
+    return {kLayout, 0, kBlocks, [this](int layer) { return layers[size_t(layer)].data(); },
+            in_device == nullptr ? nullptr : in_device->device()};
+  }
+  // As it is now, where it lies in a GPU.
+  void Read() {
+    for (int i = 0; in_device != nullptr && i < kLayout.num_layers; ++i) {
+      EXPECT_TRUE(in_device->device()->Gather({i, i + 1, 0, kLayout.num_kv_heads, all_blocks}, layers[size_t(i)]).ok());
+    }
   }
   std::span<const std::byte> block(int layer, int id) const {
     return {layers[size_t(layer)].data() + size_t(id) * kLayout.block_bytes(), kLayout.block_bytes()};
@@ -85,21 +121,15 @@ class Board {
   std::map<Key, Value> values_;
 };
 
-// SLUICE_TEST_CHANNEL=tcp: the ends are on different hosts, as far as they know.
-bool OverTcp() {
-  const char* channel = std::getenv("SLUICE_TEST_CHANNEL");
-  return channel != nullptr && std::string(channel) == "tcp";
-}
-
 class Decode {
  public:
   explicit Decode(uint64_t incarnation, int port = 0, v1::Fingerprint print = Print(), uint64_t pool_seed = 0,
-                  std::vector<std::string> channels = {"shm", "tcp"})
-      : incarnation_(incarnation), pool(pool_seed) {
+                  std::vector<std::string> channels = Channels())
+      : incarnation_(incarnation), pool(pool_seed, int(incarnation / 100 % 2) + 2) {
     DecodeEndpoint::Options options;
     options.incarnation = incarnation;
     options.fingerprint = std::move(print);
-    options.host_id = OverTcp() ? "g" : "h";
+    options.host_id = OverTcp() ? "g" : "h";  // as if on another host
     options.kv = pool.view();
     options.receiver.max_piece_bytes = int64_t(kLayout.block_bytes()) * 4;
     options.receiver.progress_timeout = absl::Seconds(1);
@@ -134,15 +164,17 @@ class Decode {
 
 class Prefill {
  public:
-  explicit Prefill(uint64_t incarnation, FaultPlan plan = {}, v1::Fingerprint print = Print(),
-                   std::vector<std::string> channels = {"shm", "tcp"})
-      : pool(incarnation) {
+  explicit Prefill(
+      uint64_t incarnation, FaultPlan plan = {}, v1::Fingerprint print = Print(),
+      std::vector<std::string> channels = Channels(),
+      const std::function<PoolView(PoolView)>& wrap_pool = [](PoolView view) { return view; })
+      : pool(incarnation, int(incarnation % 2)) {
     faults->plan = std::move(plan);
     PrefillEndpoint::Options options;
     options.incarnation = incarnation;
     options.fingerprint = std::move(print);
     options.host_id = "h";
-    options.kv = pool.view();
+    options.kv = wrap_pool(pool.view());
     options.sender.progress_timeout = absl::Seconds(2);
     options.channels = std::move(channels);
     options.wrap_channel = [this](std::unique_ptr<SendChannel> c) { return WithFaults(std::move(c), faults); };
@@ -154,6 +186,9 @@ class Prefill {
                                      if (state == PrefillEndpoint::PairState::kUp) ups.Put(d, ++up_count);
 
                                      pairs.Put(d, {state, s});
+                                   },
+                                   [this](const std::vector<v1::KvFlow>& all) {
+                                     for (const v1::KvFlow& flow : all) flows.Put(flow.peer_incarnation(), flow);
                                    }});
   }
   bool WaitUp(const Decode& d) {
@@ -167,6 +202,7 @@ class Prefill {
   Board<uint64_t, std::pair<PrefillEndpoint::PairState, absl::Status>> pairs{false};
   int up_count = 0;
   Board<uint64_t, int> ups{false};
+  Board<uint64_t, v1::KvFlow> flows{false};
   std::unique_ptr<PrefillEndpoint> endpoint;
 };
 
@@ -176,8 +212,9 @@ std::vector<int32_t> Blocks(int first, int count, int stride = 1) {
   return blocks;
 }
 
-void ExpectSame(const Pool& from, std::span<const int32_t> from_blocks, const Pool& to,
-                std::span<const int32_t> to_blocks) {
+void ExpectSame(Pool& from, std::span<const int32_t> from_blocks, Pool& to, std::span<const int32_t> to_blocks) {
+  from.Read();
+  to.Read();
   for (int layer = 0; layer < kLayout.num_layers; ++layer) {
     for (size_t i = 0; i < from_blocks.size(); ++i) {
       const auto a = from.block(layer, from_blocks[i]), b = to.block(layer, to_blocks[i]);
@@ -215,6 +252,10 @@ TEST(Endpoints, BytesArriveAndBothSidesHearOfIt) {
   EXPECT_EQ(p.progress.Get({100, 42}), end.bytes);
   EXPECT_GE(end.exposed, absl::ZeroDuration());
   EXPECT_LT(end.exposed, kLong);
+  const std::string channel = TestChannel().empty() ? "shm" : TestChannel();
+  EXPECT_TRUE(p.flows.WaitUntil(
+      100, [&](const v1::KvFlow& flow) { return flow.channel() == channel && int64_t(flow.bytes()) == end.bytes; }))
+      << "all of it went over " << channel;
   ExpectSame(p.pool, from, d.pool, to);
 }
 
@@ -227,6 +268,76 @@ TEST(Endpoints, NoChannelInCommonIsRefused) {
       p.pairs.WaitUntil(100, [](const auto& pair) { return pair.first == PrefillEndpoint::PairState::kRefused; }));
   EXPECT_NE(p.pairs.Get(100).second.message().find("offers shm; this worker takes tcp"), std::string::npos)
       << p.pairs.Get(100).second;
+}
+
+// Waits for its other end for ever, or till it is told to give up.
+class LonelyPipe : public kernels::DevicePipe {
+  bool ready() const override { return false; }
+  void Queue(std::span<std::byte>) override {}
+  absl::Status status() const override { return absl::DeadlineExceededError("nobody came"); }
+};
+
+// A pool whose device finds no way to others; lonely: over NCCL it only finds that out when it waits for them.
+class Unreachable : public kernels::DeviceKv, private kernels::DeviceLinks {
+ public:
+  Unreachable(kernels::DeviceKv& real, bool lonely) : real_(real), lonely_(lonely) {}
+  absl::StatusOr<uint64_t> Gather(const kernels::KvSlice& s, std::span<std::byte> out) override {
+    return real_.Gather(s, out);
+  }
+  absl::StatusOr<uint64_t> Scatter(const kernels::KvSlice& s, std::span<const std::byte> in) override {
+    return real_.Scatter(s, in);
+  }
+  absl::StatusOr<uint64_t> GatherOnDevice(const kernels::KvSlice& s, std::span<std::byte> out) override {
+    return real_.GatherOnDevice(s, out);
+  }
+  absl::StatusOr<uint64_t> ScatterOnDevice(const kernels::KvSlice& s, std::span<const std::byte> in) override {
+    return real_.ScatterOnDevice(s, in);
+  }
+  kernels::DeviceLinks* links() override { return this; }
+
+ private:
+  absl::Status Read(std::span<const std::byte> from, std::span<std::byte> to) override {
+    return real_.links()->Read(from, to);
+  }
+  absl::Status Write(std::span<const std::byte> from, std::span<std::byte> to) override {
+    return real_.links()->Write(from, to);
+  }
+  absl::StatusOr<std::unique_ptr<kernels::DeviceBuffer>> NewShared(size_t bytes) override {
+    return real_.links()->NewShared(bytes);
+  }
+  absl::StatusOr<std::unique_ptr<kernels::DeviceBuffer>> OpenShared(std::string_view) override {
+    return absl::FailedPreconditionError("no way");
+  }
+  std::string device_id() const override { return real_.links()->device_id(); }
+  absl::Status pipes() override { return real_.links()->pipes(); }
+  absl::StatusOr<std::string> NewPipeId() override { return real_.links()->NewPipeId(); }
+  absl::StatusOr<std::unique_ptr<kernels::DevicePipe>> NewPipe(kernels::DevicePipeOptions) override {
+    if (lonely_) return std::make_unique<LonelyPipe>();
+    return absl::FailedPreconditionError("no way");
+  }
+  kernels::DeviceKv& real_;
+  const bool lonely_;
+};
+
+// Two GPUs that can't reach each other fall back to what comes next.
+TEST(Endpoints, AChannelThatTurnsOutNotToWorkIsLeft) {
+  if (!InDevices()) GTEST_SKIP() << "between GPUs";
+  for (const bool lonely : {false, true}) {
+    Decode d(100);
+    std::unique_ptr<Unreachable> device;
+    Prefill p(1, {}, Print(), Channels(), [&](PoolView view) {
+      device = std::make_unique<Unreachable>(*view.device, lonely);
+      view.device = device.get();
+      return view;
+    });
+    p.endpoint->SetPeers({{100, {d.address()}}});
+    ASSERT_TRUE(p.WaitUp(d));
+    Transfer(p, d, 1, 1, Blocks(0, 12), Blocks(0, 12));
+    EXPECT_TRUE(d.ends.Get(1).status.ok());
+    EXPECT_TRUE(p.flows.WaitUntil(100, [](const v1::KvFlow& flow) { return flow.channel() == "tcp"; }));
+    ExpectSame(p.pool, Blocks(0, 12), d.pool, Blocks(0, 12));
+    p.endpoint.reset();  // before the device
+  }
 }
 
 TEST(Endpoints, ExposedTimeIsFromTheCommitToTheLastPiece) {
@@ -512,4 +623,19 @@ TEST(FaultPlan, ParsesAndNamesWhatIsWrong) {
 }
 
 }  // namespace
+
+bool NoDevices() {
+  return InDevices() && !HaveTestDevices();
+}
+
 }  // namespace sluice::kvtransfer
+
+// Without the plugin there is no GPU to test with.
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (sluice::kvtransfer::NoDevices()) {
+    std::puts("SKIPPED: no CUDA plugin for tests");
+    return 0;
+  }
+  return RUN_ALL_TESTS();
+}

@@ -18,21 +18,21 @@ class FaultChannel : public SendChannel {
   FaultChannel(std::unique_ptr<SendChannel> channel, std::shared_ptr<FaultState> state)
       : channel_(std::move(channel)), state_(std::move(state)) {}
 
+  bool ready() const override { return channel_->ready(); }
+
   absl::StatusOr<std::span<std::byte>> Buffer(uint64_t sequence, size_t bytes) override {
-    if (lost_) {  // the real channel still waits for what was lost
-      if (absl::Status s = status(); !s.ok()) return s;
-      nowhere_.resize(bytes);
-      return std::span<std::byte>(nowhere_);
-    }
-    LetGo();
-    if (!held_.empty()) {  // behind what is held back
+    if (!lost_) LetGo();
+    // The real channel still waits for what was lost, or is held back.
+    if (lost_ || !held_.empty()) {
       if (absl::Status s = status(); !s.ok()) return s;
       nowhere_.resize(bytes);
       buffer_ = nowhere_;
+      device_ = nullptr;
       return buffer_;
     }
     auto buffer = channel_->Buffer(sequence, bytes);
     if (buffer.ok()) buffer_ = *buffer;
+    device_ = channel_->device();
     return buffer;
   }
 
@@ -52,21 +52,22 @@ class FaultChannel : public SendChannel {
     if (lost_) return absl::OkStatus();
     if (plan.corrupt.contains(piece) && !buffer_.empty()) {
       Note("corrupting", piece);
-      buffer_[buffer_.size() / 2] ^= std::byte(0x10);
+      if (absl::Status s = Corrupt(); !s.ok()) return s;
     }
     if (plan.delay.contains(piece)) {
       Note("delaying", piece);
       if (held_.empty()) let_go_at_ = absl::Now() + kFaultDelay;
     }
     if (plan.delay.contains(piece) || !held_.empty()) {
-      held_.push_back({sequence, {buffer_.begin(), buffer_.end()}});
-      return absl::OkStatus();
+      return Hold(sequence);
     }
     const absl::Status sent = channel_->Send(sequence);
     if (!plan.duplicate.contains(piece) || !sent.ok()) return sent;
     Note("duplicating", piece);
     return channel_->Send(sequence);
   }
+
+  kernels::DeviceLinks* device() const override { return device_; }
 
   absl::Status status() const override {
     LetGo();
@@ -80,15 +81,46 @@ class FaultChannel : public SendChannel {
     std::vector<std::byte> bytes;
   };
 
+  absl::Status Corrupt() {
+    const std::span<std::byte> place = buffer_.subspan(buffer_.size() / 2, 1);
+    std::byte byte = place[0];
+    if (device_ == nullptr) {
+      place[0] ^= std::byte(0x10);
+      return absl::OkStatus();
+    }
+    if (absl::Status s = device_->Read(place, {&byte, 1}); !s.ok()) return s;
+    byte ^= std::byte(0x10);
+    return device_->Write({&byte, 1}, place);
+  }
+
+  absl::Status Hold(uint64_t sequence) {
+    std::vector<std::byte> bytes(buffer_.size());
+    if (device_ == nullptr) {
+      std::copy(buffer_.begin(), buffer_.end(), bytes.begin());
+    } else if (absl::Status s = device_->Read(buffer_, bytes); !s.ok()) {
+      return s;
+    }
+    held_.push_back({sequence, std::move(bytes)});
+    return absl::OkStatus();
+  }
+
+  absl::Status HandOver(const Held& held) const {
+    const auto buffer = channel_->Buffer(held.sequence, held.bytes.size());
+    if (!buffer.ok()) return buffer.status();
+    if (channel_->device() == nullptr) {
+      std::copy(held.bytes.begin(), held.bytes.end(), buffer->begin());
+    } else if (absl::Status s = channel_->device()->Write(held.bytes, *buffer); !s.ok()) {
+      return s;
+    }
+    return channel_->Send(held.sequence);
+  }
+
   // Once it is time. The place of the first one in the channel is taken already.
   void LetGo() const {
     if (held_.empty() || absl::Now() < let_go_at_) return;
     for (const Held& held : held_) {
-      const auto buffer = channel_->Buffer(held.sequence, held.bytes.size());
-      if (late_.ok()) late_ = buffer.status();
+      late_ = HandOver(held);
       if (!late_.ok()) break;
-      std::copy(held.bytes.begin(), held.bytes.end(), buffer->begin());
-      late_ = channel_->Send(held.sequence);
     }
     held_.clear();
   }
@@ -101,6 +133,7 @@ class FaultChannel : public SendChannel {
   std::unique_ptr<SendChannel> channel_;
   std::shared_ptr<FaultState> state_;
   std::span<std::byte> buffer_;
+  kernels::DeviceLinks* device_ = nullptr;  // of buffer_
   bool stalled_ = false;
   bool lost_ = false;
   std::vector<std::byte> nowhere_;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_format.h"
+#include "glog/logging.h"
 #include "kvtransfer/checksum.h"
 
 namespace sluice::kvtransfer {
@@ -58,7 +59,9 @@ size_t PieceBytes(const v1::Piece& piece, const kernels::KvLayout& layout) {
 }
 
 absl::StatusOr<uint64_t> GatherPiece(const v1::Piece& piece, const PoolView& kv, std::span<const int32_t> blocks,
-                                     std::span<std::byte> out) {
+                                     std::span<std::byte> out, bool on_device) {
+  CHECK(!on_device || LinksOf(kv) != nullptr);
+  if (on_device) return kv.device->GatherOnDevice(SliceOf(piece, kv, blocks), out);
   if (kv.device != nullptr) return kv.device->Gather(SliceOf(piece, kv, blocks), out);
   RunningChecksum sum(out);
   size_t at = 0;
@@ -70,7 +73,9 @@ absl::StatusOr<uint64_t> GatherPiece(const v1::Piece& piece, const PoolView& kv,
 }
 
 absl::StatusOr<uint64_t> ScatterPiece(const v1::Piece& piece, const PoolView& kv, std::span<const int32_t> blocks,
-                                      std::span<const std::byte> in) {
+                                      std::span<const std::byte> in, bool on_device) {
+  CHECK(!on_device || LinksOf(kv) != nullptr);
+  if (on_device) return kv.device->ScatterOnDevice(SliceOf(piece, kv, blocks), in);
   if (kv.device != nullptr) return kv.device->Scatter(SliceOf(piece, kv, blocks), in);
   RunningChecksum sum(in);
   size_t at = 0;

@@ -28,6 +28,11 @@ struct PoolView {
   kernels::DeviceKv* device = nullptr;              // else this moves its bytes
 };
 
+// null: the pool's bytes move by way of the host only.
+inline kernels::DeviceLinks* LinksOf(const PoolView& kv) {
+  return kv.device == nullptr ? nullptr : kv.device->links();
+}
+
 // What the pool holds.
 inline KvShard WholeShard(const PoolView& kv) {
   return {0, kv.layout.num_layers, kv.first_head, kv.first_head + kv.layout.num_kv_heads};
@@ -42,9 +47,10 @@ size_t PieceBytes(const v1::Piece& piece, const kernels::KvLayout& layout);
 
 // blocks: the lease's block list, ids in the pool. out/in is [PieceBytes]. Both return its checksum, which costs least
 // on the way; whoever scatters knows only afterwards whether the bytes were right. An error is the device's.
+// on_device: out/in is device memory, and so is the pool.
 absl::StatusOr<uint64_t> GatherPiece(const v1::Piece& piece, const PoolView& kv, std::span<const int32_t> blocks,
-                                     std::span<std::byte> out);
+                                     std::span<std::byte> out, bool on_device = false);
 absl::StatusOr<uint64_t> ScatterPiece(const v1::Piece& piece, const PoolView& kv, std::span<const int32_t> blocks,
-                                      std::span<const std::byte> in);
+                                      std::span<const std::byte> in, bool on_device = false);
 
 }  // namespace sluice::kvtransfer

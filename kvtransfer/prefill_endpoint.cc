@@ -6,8 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "grpcpp/create_channel.h"
+#include "kvtransfer/cuda_ipc_channel.h"
 #include "kvtransfer/error_info.h"
 #include "kvtransfer/fingerprint.h"
+#include "kvtransfer/nccl_channel.h"
 #include "kvtransfer/shards_proto.h"
 #include "kvtransfer/shm_channel.h"
 #include "kvtransfer/tcp_channel.h"
@@ -37,6 +39,7 @@ PrefillEndpoint::Options WithShards(PrefillEndpoint::Options options) {
 PrefillEndpoint::PrefillEndpoint(Options options, Callbacks callbacks)
     : options_(WithShards(std::move(options))),
       callbacks_(std::move(callbacks)),
+      nccl_rings_(RingsOf(options_.kv, options_.most_nccl)),
       thread_(std::make_shared<SerialThread>(kTick, [this](absl::Time now) { Tick(now); })) {}
 
 PrefillEndpoint::~PrefillEndpoint() {
@@ -90,10 +93,20 @@ void PrefillEndpoint::Dial(PeerRank peer, Pair& pair) {
                                    [this, post, peer, epoch](const absl::Status& why) {
                                      post([this, peer, epoch, why] { OnLinkEnd(peer, epoch, why); });
                                    }});
-  pair.link->Send(MakeHello(peer, epoch));
+  pair.link->Send(MakeHello(peer, pair));
 }
 
-v1::SenderMessage PrefillEndpoint::MakeHello(PeerRank peer, uint64_t epoch) const {
+// All that may work with this peer; once none does, all are tried anew.
+std::vector<std::string> PrefillEndpoint::ChannelsFor(const Pair& pair) const {
+  std::vector<std::string> channels;
+  for (const std::string& channel : options_.channels) {
+    if (!pair.unfit.contains(channel)) channels.push_back(channel);
+  }
+  return channels.empty() ? options_.channels : channels;
+}
+
+v1::SenderMessage PrefillEndpoint::MakeHello(PeerRank peer, const Pair& pair) const {
+  const uint64_t epoch = pair.epoch;
   v1::SenderMessage message;
   message.set_epoch(epoch);
   v1::SenderHello& hello = *message.mutable_hello();
@@ -104,8 +117,9 @@ v1::SenderMessage PrefillEndpoint::MakeHello(PeerRank peer, uint64_t epoch) cons
   *hello.mutable_fingerprint() = options_.fingerprint;
   hello.set_sender_tp(int(options_.shards.size()));
   ToProto(options_.shards, *hello.mutable_shards());
-  for (const std::string& channel : options_.channels) hello.add_channels(channel);
+  for (const std::string& channel : ChannelsFor(pair)) hello.add_channels(channel);
   hello.set_host_id(options_.host_id);
+  if (LinksOf(options_.kv) != nullptr) hello.set_device_id(LinksOf(options_.kv)->device_id());
   hello.set_auth(options_.key.Proof(
       "kv sender", {epoch, options_.incarnation, peer.incarnation, uint64_t(options_.rank), uint64_t(peer.rank)}));
   return message;
@@ -139,7 +153,7 @@ absl::Status PrefillEndpoint::CheckHello(PeerRank peer, const Pair& pair, const 
 }
 
 void PrefillEndpoint::OnHello(PeerRank peer, Pair& pair, const v1::ReceiverHello& hello) {
-  if (pair.machine != nullptr) return Break(peer, pair, absl::InternalError("a second hello"));
+  if (pair.channel != nullptr) return Break(peer, pair, absl::InternalError("a second hello"));
   absl::Status refused = CheckHello(peer, pair, hello);
   absl::StatusOr<std::vector<ReshardPart>> plan = PlanReshard(options_.shards, FromProto(hello.shards()));
   if (refused.ok()) refused = plan.status();
@@ -157,22 +171,48 @@ void PrefillEndpoint::OnHello(PeerRank peer, Pair& pair, const v1::ReceiverHello
     pair.state = PairState::kRefused;
     return TellOfPair(peer.incarnation, refused);
   }
+  absl::StatusOr<std::unique_ptr<SendChannel>> channel = Connect(peer, pair, hello);
+  if (absl::IsFailedPrecondition(channel.status())) {
+    LOG(WARNING) << "no KV to decode worker " << pair.address << " over " << hello.channel() << ": "
+                 << channel.status().message();
+    pair.unfit.insert(hello.channel());
+  }
+  if (!channel.ok()) return Break(peer, pair, channel.status());
+  pair.channel = options_.wrap_channel ? options_.wrap_channel(std::move(*channel)) : std::move(*channel);
+  pair.channel_name = hello.channel();
+  pair.max_piece_bytes = hello.max_piece_bytes();
+  if (pair.channel->ready()) Join(peer, pair);
+}
+
+// The ends of its channel have met.
+void PrefillEndpoint::Join(PeerRank peer, Pair& pair) {
+  pair.machine = std::make_unique<Sender>(pair.epoch, options_.sender);
+  pair.bad_channel_ticks = pair.failed_meetings = 0;
+  pair.state = PairState::kUp;
+  pair.backoff = absl::Milliseconds(50);
+  flows_.Up(peer, pair.channel_name);
+  LOG(INFO) << "paired with decode worker " << pair.address << " over " << pair.channel_name << ", epoch "
+            << pair.epoch;
+  TellOfPair(peer.incarnation, absl::OkStatus());
+}
+
+// FAILED_PRECONDITION where this channel can't work with that peer.
+absl::StatusOr<std::unique_ptr<SendChannel>> PrefillEndpoint::Connect(PeerRank peer, const Pair& pair,
+                                                                      const v1::ReceiverHello& hello) const {
   const std::string endpoint = options_.key.Mask(
       "kv endpoint", {pair.epoch, options_.incarnation, peer.incarnation, uint64_t(options_.rank), uint64_t(peer.rank)},
       hello.channel_endpoint());
-  absl::StatusOr<std::unique_ptr<SendChannel>> channel =
-      hello.channel() == "tcp" ? ConnectTcpSender(HostOf(pair.address), endpoint, kChannelTimeout)
-                               : ConnectShmSender(endpoint, kChannelTimeout);
-  if (!channel.ok()) return Break(peer, pair, channel.status());
-  pair.channel = options_.wrap_channel ? options_.wrap_channel(std::move(*channel)) : std::move(*channel);
-  pair.machine = std::make_unique<Sender>(pair.epoch, options_.sender);
-  pair.max_piece_bytes = hello.max_piece_bytes();
-  pair.bad_channel_ticks = 0;
-  pair.state = PairState::kUp;
-  pair.backoff = absl::Milliseconds(50);
-  flows_.Up(peer, hello.channel());
-  LOG(INFO) << "paired with decode worker " << pair.address << " over " << hello.channel() << ", epoch " << pair.epoch;
-  TellOfPair(peer.incarnation, absl::OkStatus());
+  if (hello.channel() == "tcp") return ConnectTcpSender(HostOf(pair.address), endpoint, kChannelTimeout);
+  if (hello.channel() == "shm") return ConnectShmSender(endpoint, kChannelTimeout);
+  kernels::DeviceLinks* const links = LinksOf(options_.kv);
+  if (hello.channel() == "cuda-ipc" && links != nullptr) {
+    return ConnectCudaIpcSender(endpoint, kChannelTimeout, *links);
+  }
+  if (hello.channel() == "nccl" && links != nullptr) {
+    return ConnectNcclSender(HostOf(pair.address), endpoint, kChannelTimeout,
+                             {hello.window_pieces(), size_t(hello.max_piece_bytes())}, nccl_rings_);
+  }
+  return absl::InternalError(absl::StrCat("the decode worker chose the channel \"", hello.channel(), "\""));
 }
 
 // A worker is a peer as a whole: up when all its ranks are, refused when one of them is.
@@ -217,6 +257,11 @@ void PrefillEndpoint::Break(PeerRank peer, Pair& pair, absl::Status why) {
     pair.machine->Lose(why);
     CarryOut(peer, pair);
     pair.breaking = false;
+  }
+  // Twice in a row is no accident of the other end's.
+  if (pair.channel != nullptr && pair.machine == nullptr && ++pair.failed_meetings % 2 == 0) {
+    pair.unfit.insert(pair.channel_name);
+    LOG(WARNING) << "no KV to decode worker " << pair.address << " over " << pair.channel_name << ": " << why.message();
   }
   flows_.Down(peer, thread_->Now());
   pair.machine.reset();
@@ -355,7 +400,8 @@ void PrefillEndpoint::Gather(Pair& pair, const Sender::Gather& gather, uint64_t 
   if (!buffer.ok()) return pair.machine->Abort(buffer.status());
   absl::StatusOr<uint64_t> checksum = 0;
   if (!gather.dropped) {
-    checksum = GatherPiece(gather.piece, options_.kv, transfers_.at({incarnation, gather.lease_id}).blocks, *buffer);
+    checksum = GatherPiece(gather.piece, options_.kv, transfers_.at({incarnation, gather.lease_id}).blocks, *buffer,
+                           pair.channel->device() != nullptr);
     if (!checksum.ok()) return pair.machine->Abort(checksum.status());
   }
   if (absl::Status s = pair.channel->Send(gather.sequence); !s.ok()) return pair.machine->Abort(s);
@@ -380,6 +426,10 @@ void PrefillEndpoint::KeepAlive(PeerRank peer, Pair& pair, absl::Time now) {
   }
   if (now - pair.last_heard > options_.silence_limit) {
     return Break(peer, pair, PeerLost("the decode worker is silent"));
+  }
+  if (pair.machine == nullptr && pair.channel != nullptr) {
+    if (absl::Status s = pair.channel->status(); !s.ok()) return Break(peer, pair, s);
+    if (pair.channel->ready()) Join(peer, pair);
   }
   if (pair.machine == nullptr) return;
   if (now - pair.last_ping > options_.ping_interval) {

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "kvtransfer/channel.h"
+#include "kvtransfer/device_rings.h"
 #include "kvtransfer/flow_book.h"
 #include "kvtransfer/link.h"
 #include "kvtransfer/peer_rank.h"
@@ -46,6 +48,7 @@ class PrefillEndpoint {
     TransportSecurity security;  // of the control links
     std::string host_id;
     std::vector<std::string> channels = {"shm", "tcp"};  // the preferred first
+    int most_nccl = 16;                                  // pairs over "nccl": each may hold blocks of the GPU
     PoolView kv;
     int rank = 0;     // of this instance
     KvShards shards;  // what each of its ranks holds; empty: one rank, all that `kv` has
@@ -93,12 +96,15 @@ class PrefillEndpoint {
     std::shared_ptr<SenderLink> link;
     std::unique_ptr<Sender> machine;  // exists while the pair is up
     std::unique_ptr<SendChannel> channel;
+    std::string channel_name;
+    int failed_meetings = 0;  // in a row, of channels that were made and never ready
     int64_t max_piece_bytes = 0;
     std::vector<KvShard> parts;  // what this rank sends to that one
     absl::Time retry_at;
     absl::Duration backoff = absl::Milliseconds(50);
     absl::Time last_heard, last_ping;
     int bad_channel_ticks = 0;
+    std::set<std::string> unfit;  // channels that have turned out not to work with this peer
   };
   struct Transfer {
     std::vector<int32_t> blocks;
@@ -112,12 +118,16 @@ class PrefillEndpoint {
   };
 
   void Dial(PeerRank peer, Pair& pair);
-  v1::SenderMessage MakeHello(PeerRank peer, uint64_t epoch) const;
+  std::vector<std::string> ChannelsFor(const Pair& pair) const;
+  absl::StatusOr<std::unique_ptr<SendChannel>> Connect(PeerRank peer, const Pair& pair,
+                                                       const v1::ReceiverHello& hello) const;
+  v1::SenderMessage MakeHello(PeerRank peer, const Pair& pair) const;
   void OnMessage(PeerRank peer, uint64_t epoch, const v1::ReceiverMessage& message);
   void OnLinkEnd(PeerRank peer, uint64_t epoch, const absl::Status& why);
   bool NoLinks() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(links_mutex_) { return links_.empty(); }
   absl::Status CheckHello(PeerRank peer, const Pair& pair, const v1::ReceiverHello& hello) const;
   void OnHello(PeerRank peer, Pair& pair, const v1::ReceiverHello& hello);
+  void Join(PeerRank peer, Pair& pair);
   void Break(PeerRank peer, Pair& pair, absl::Status why);  // by value: it may be the machine's
   void EndFarewells(absl::Time now);
   void MarkDown(PeerRank peer, Pair& pair, const absl::Status& why);
@@ -135,6 +145,7 @@ class PrefillEndpoint {
 
   const Options options_;
   const Callbacks callbacks_;
+  const std::shared_ptr<DeviceRings> nccl_rings_;  // null: KV moves by way of the host
   // Links that have not ended, with the channel each of them uses: the last reference to a channel must not go on a
   // gRPC thread (gRPC would wait for that very thread). The destructor waits for all of them.
   absl::Mutex links_mutex_;

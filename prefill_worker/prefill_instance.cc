@@ -24,7 +24,6 @@ PrefillEndpoint::Options PrefillInstance::Complete(PrefillEndpoint::Options opti
   options.key = environment_.key;
   options.security = environment_.security;
   options.host_id = environment_.info.host_id();
-  options.channels = worker::KvChannelsOf(environment_.options);
   options.kv = environment_.kv;
   const kvtransfer::FaultPlan& plan = faults_->plan;
   if (!plan.corrupt.empty() || !plan.lose.empty() || !plan.stall.empty() || !plan.fail.empty() ||
@@ -93,7 +92,11 @@ void PrefillInstance::Cancel(TransferId id, absl::Status why) {
 absl::StatusOr<std::unique_ptr<worker::RoleInstance>> MakePrefillInstance(const worker::RoleEnvironment& environment) {
   absl::StatusOr<kvtransfer::FaultPlan> faults = kvtransfer::ParseFaultPlan(environment.options.fault);
   if (!faults.ok()) return faults.status();
-  return std::make_unique<PrefillInstance>(environment, *std::move(faults), PrefillEndpoint::Options());
+  auto channels = worker::KvChannelsOf(environment.options, environment.kv);
+  if (!channels.ok()) return channels.status();
+  PrefillEndpoint::Options options;
+  options.channels = *std::move(channels);
+  return std::make_unique<PrefillInstance>(environment, *std::move(faults), std::move(options));
 }
 
 }  // namespace sluice::prefill_worker

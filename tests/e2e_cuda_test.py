@@ -125,6 +125,83 @@ class CudaTest(unittest.TestCase):
             scarce.check_alive()
 
 
+# Of every kind that the sampler knows: a device does most of them, and what it leaves to the host must fit in.
+SAMPLED = [
+    {"temperature": 0, "logprobs": 0},
+    {"temperature": 0, "logprobs": 20, "repetition_penalty": 1.3, "frequency_penalty": 0.4},
+    {"temperature": 1.0, "seed": 3},
+    {"temperature": 0.7, "top_k": 40, "top_p": 0.9, "seed": 4, "logprobs": 2},
+    {"temperature": 1.5, "top_p": 0.8, "seed": 5, "presence_penalty": 1.0, "logprobs": 1},
+    {"temperature": 2.0, "min_p": 0.05, "seed": 6, "logit_bias": {5: 3.0, 6: -100.0}},
+    {"temperature": 1.0, "n": 3, "seed": 9, "logprobs": 1, "top_k": 150},
+    {"temperature": 1.0, "n": 2, "seed": 10, "repetition_penalty": 0.8, "min_tokens": 4, "stop_token_ids": [5, 9]},
+    {"temperature": 0, "prompt_logprobs": 3, "logprobs": 3, "max_tokens": 1},
+]
+
+
+def sampled(client):
+    """With answers that repeat themselves, so that drafts hold."""
+    answers = []
+    for case, fields in enumerate(SAMPLED):
+        for prompt in (PROMPTS[1], [7, 8, 9, 10] * 9):
+            answer = client.generate(prompt, **{"max_tokens": 10, "ignore_eos": "stop_token_ids" not in fields} | fields)
+            answers.append((case, facts(answer), answer.prompt_logprobs, answer.prompt_top))
+    return answers
+
+
+@unittest.skipUnless(PLUGIN.exists(), "SKIPPED: the CUDA backend was not built (no nvcc)")
+class CudaSamplingTest(unittest.TestCase):
+    """Sampling on the device and on the host: the same bits, in any split; and how much comes to the host."""
+
+    @classmethod
+    def setUpClass(cls):
+        with cluster(workers=1, flags=["--kv-blocks", "200", "--no-device-sampling"]) as one:
+            cls.on_host = sampled(one.client)
+            cls.logits_bytes = cls.bytes_per_row(one)
+
+    @staticmethod
+    def bytes_per_row(one):
+        """Of greedy decode rows without log-probabilities."""
+        def counters():
+            return one.client.state().workers[0].engine
+
+        fields = {"max_tokens": 30, "temperature": 0, "ignore_eos": True}
+        one.client.generate(PROMPTS[0], **fields)
+        wait_until(lambda: counters().steps > 0, 5, "a report")
+        before = counters()
+        one.client.generate(PROMPTS[0], **fields)
+        wait_until(lambda: counters().rows >= before.rows + 30, 5, "a report")
+        after = counters()
+        return (after.bytes_to_host - before.bytes_to_host) / (after.rows - before.rows)
+
+    def check(self, client, what):
+        for (case, *want), (_, *got) in zip(self.on_host, sampled(client), strict=True):
+            self.assertEqual(got, want, f"{what}: {SAMPLED[case]}")
+
+    def test_on_the_device(self):
+        with cluster(workers=1) as one:
+            self.check(one.client, "on the device")
+            self.assertLessEqual(self.bytes_per_row(one), 8, "a token and its log-probability are 8 bytes")
+        self.assertGreater(self.logits_bytes, 200 * 4, "which all logits of a row are more than")
+
+    def test_without_graphs_and_drafts(self):
+        with cluster(workers=1, flags=["--kv-blocks", "200", "--no-cuda-graphs", "--drafts", "0"]) as one:
+            self.check(one.client, "launch by launch, without drafts")
+
+    def test_one_and_one(self):
+        with cluster(workers=0, prefill=1, decode=1) as split:
+            self.check(split.client, "1 + 1")
+
+    def test_beside_others(self):
+        with cluster(workers=1) as one:
+            beside = [Background(one.client, PROMPTS[1], **{"max_tokens": 10, "ignore_eos": "stop_token_ids" not in fields}
+                                 | fields) for fields in SAMPLED]
+            for case, stream in enumerate(beside):
+                stream.join()
+                self.assertIsNone(stream.error, SAMPLED[case])
+                self.assertEqual(facts(stream.answer), self.on_host[2 * case][1], f"beside others: {SAMPLED[case]}")
+
+
 @unittest.skipUnless(PLUGIN.exists(), "SKIPPED: the CUDA backend was not built (no nvcc)")
 class CudaErrorsTest(unittest.TestCase):
     def fails(self, flags, **variables):

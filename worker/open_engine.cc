@@ -36,13 +36,15 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenCuda(const WorkerOptions& 
   auto plugin =
       kernels::LoadCudaPlugin(options.cuda_plugin.empty() ? kernels::DefaultCudaPluginPath() : options.cuda_plugin);
   if (!plugin.ok()) return plugin.status();
-  return (*plugin)->new_backend(
-      {.device = options.device,
-       .graphs = options.cuda_graphs,
-       .kv = options.kv_dtype == "int8" ? kernels::KvDType::kInt8 : kernels::KvDType::kBF16});
+  return (*plugin)->new_backend({.device = options.device + options.tp_rank,
+                                 .graphs = options.cuda_graphs,
+                                 .kv = options.kv_dtype == "int8" ? kernels::KvDType::kInt8 : kernels::KvDType::kBF16,
+                                 .nccl_library = options.nccl_library,
+                                 .rank_timeout_seconds = 1e-3 * options.rank_timeout_ms});
 }
 
-// What asks for something that only a CPU does gets a CPU.
+// What asks for something that only a CPU does gets a CPU. Ranks have to agree without a word, so they are asked for GPUs
+// by name.
 bool FitsGpu(const WorkerOptions& options) {
   return (options.compute == "auto" || options.compute == "bf16") && options.tp == 1;
 }
@@ -53,6 +55,9 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenBackend(const WorkerOption
     auto cuda = OpenCuda(options);
     if (cuda.ok()) return cuda;
     LOG(WARNING) << "computing on the CPU: " << cuda.status().message();
+  }
+  if (options.backend == "auto" && options.tp > 1 && options.tp_rank == 0 && kernels::HasCudaDriver()) {
+    LOG(WARNING) << "computing on the CPU: ranks on GPUs are asked for with --backend cuda";
   }
   return OpenCpu(options);
 }
@@ -104,6 +109,7 @@ engine::EngineOptions ToEngineOptions(const WorkerOptions& options) {
   to.scheduler.max_step_seqs = options.max_seqs;
   to.prefix_caching = options.prefix_cache;
   to.packed_folder = options.packed_cache;
+  to.device_sampling = options.device_sampling;
   to.step_target_seconds = 1e-3 * options.step_target_ms;
   to.seconds = [] { return absl::ToDoubleSeconds(MonotonicNow() - absl::UnixEpoch()); };
   if (options.drafts > 0) {

@@ -64,7 +64,16 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
   app.add_option("--backend", o.backend, "What computes: cpu, cuda, or auto (a GPU where there is one)")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->type_name("BACKEND");
-  app.add_option("--device", o.device, "Which GPU, as CUDA counts them")->check(CLI::Range(0, 1023))->type_name("N");
+  app.add_option("--device", o.device, "Which GPU, as CUDA counts them; with --tp the first of N")
+      ->check(CLI::Range(0, 1023))
+      ->type_name("N");
+  app.add_option("--nccl-library", o.nccl_library,
+                 "NCCL, for what goes between GPUs; default: libnccl.so.2, where the system finds it")
+      ->type_name("FILE");
+  app.add_option("--rank-timeout-ms", o.rank_timeout_ms,
+                 "With --tp on GPUs: how long ranks wait for each other, at the start and in a step, before one of them "
+                 "counts as lost and the worker ends")
+      ->check(CLI::Range(100, 3600000));
   app.add_option("--gpu-memory", o.gpu_memory,
                  "Share of the GPU's memory that is free after the weights for the KV cache, where neither --kv-bytes nor "
                  "--kv-blocks is given")
@@ -72,6 +81,9 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
       ->type_name("SHARE");
   app.add_flag("--cuda-graphs,!--no-cuda-graphs", o.cuda_graphs,
                "Record the launches of decode steps on a GPU once and replay them (the default), or launch each anew");
+  app.add_flag("--device-sampling,!--no-device-sampling", o.device_sampling,
+               "Sample on a GPU, which then brings tokens instead of logits (the default), or on the CPU: the answers are "
+               "the same");
   app.add_option("--cuda-plugin", o.cuda_plugin, "The CUDA backend; default: backend_cuda.so beside this program")
       ->type_name("FILE");
   app.add_option("--compute", o.compute,
@@ -88,7 +100,9 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
       ->type_name("TYPE");
   app.add_option("--threads", o.threads, "Compute threads; 0: one for every core the process may use")
       ->check(CLI::Range(0, kMostCpus));
-  app.add_option("--tp", o.tp, "Processes that compute this worker's model together, each its part of every layer")
+  app.add_option("--tp", o.tp,
+                 "Processes that compute this worker's model together, each its part of every layer; with --backend "
+                 "cuda each on a GPU of its own")
       ->check(CLI::Range(1, 64))
       ->type_name("N");
   app.add_option("--tp-rank", o.tp_rank, "")->check(CLI::Range(1, 63))->group("");  // of processes that rank 0 starts
@@ -136,8 +150,9 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
                  "How long one step may take before the worker counts as stuck: it then gets no new work")
       ->check(CLI::Range(100, 3600000));
   app.add_option("--kv-channel", o.kv_channel,
-                 "How KV moves between workers: shm (within a host), tcp, or auto (shm where both are on one host)")
-      ->check(CLI::IsMember({"auto", "shm", "tcp"}))
+                 "How KV moves between workers: shm (within a host), tcp, cuda-ipc (between GPUs within a host), nccl "
+                 "(between GPUs), or auto (the first of cuda-ipc, nccl, shm and tcp that both have)")
+      ->check(CLI::IsMember({"auto", "shm", "tcp", "cuda-ipc", "nccl"}))
       ->type_name("CHANNEL");
   app.add_option(
          "--cluster-key", o.cluster_key,
@@ -182,7 +197,6 @@ absl::Status CheckTogether(const WorkerOptions& o) {
     return absl::InvalidArgumentError(
         absl::StrCat("--compute: ", o.compute, " is for CPUs; a GPU computes in bf16, so leave it out"));
   }
-  if (o.backend == "cuda" && o.tp > 1) return absl::InvalidArgumentError("--tp: ranks on GPUs need NCCL; leave it at 1");
   if (o.compute == "f32" && o.kv_dtype != "auto") {
     return absl::InvalidArgumentError(absl::StrCat("--kv-dtype: ", o.kv_dtype,
                                                    " does not go with --compute f32, "

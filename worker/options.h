@@ -20,8 +20,11 @@ struct WorkerOptions {
   int port = 0;                    // 0: a free one
   std::string backend = "auto";  // cpu, cuda, or cuda where there is a GPU
   std::string cuda_plugin;       // file; empty: beside the program
-  int device = 0;                // GPU
+  int device = 0;                // GPU; of rank 0, the others have those behind it
+  std::string nccl_library;      // file or name; empty: libnccl.so.2
+  int rank_timeout_ms = 30000;   // on GPUs: for ranks to come, and of a step
   bool cuda_graphs = true;
+  bool device_sampling = true;
   double gpu_memory = 0.9;       // share of a GPU's free memory for KV, unless kv_bytes or kv_blocks say how much
   bool kv_sized = false;         // kv_bytes was given
   std::string compute = "auto";
@@ -46,7 +49,7 @@ struct WorkerOptions {
   int drafts = 8;                   // most per sequence and step, by prompt lookup
   std::string cluster_key;  // file; empty: none
   std::string tls;          // folder; empty: plain connections
-  std::string kv_channel = "auto";  // how KV moves between workers: shm, tcp, or shm within a host and tcp beyond
+  std::string kv_channel = "auto";  // how KV moves between workers (kv_channels.h)
   int lease_ms = 10000;
   int step_target_ms = 40;     // of steps with decode rows; 0: prompts beside them are not cut
   int stuck_after_ms = 30000;  // one turn of the engine loop

@@ -6,7 +6,8 @@
 
 namespace sluice::worker {
 
-// `engine` must outlive the view.
-kvtransfer::PoolView PoolViewOf(engine::Engine& engine);
+// `all_ranks`: the pools of all ranks as one, where each has its own; null: the engine's is all there is. Both must
+// outlive the view.
+kvtransfer::PoolView PoolViewOf(engine::Engine& engine, kernels::DeviceKv* all_ranks = nullptr);
 
 }  // namespace sluice::worker

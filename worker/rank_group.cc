@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -31,6 +32,11 @@ size_t CollectiveBytes(int ranks) {
   return (engine::SharedMemoryCollective::BytesFor(ranks, kBufferBytes) + kPage - 1) / kPage * kPage;
 }
 
+RankKvBox* BoxesIn(const SharedRegion& region, int ranks) {
+  static_assert(sizeof(RankKvBox) % alignof(RankKvBox) == 0 && std::atomic<uint32_t>::is_always_lock_free);
+  return reinterpret_cast<RankKvBox*>(region.data() + CollectiveBytes(ranks));
+}
+
 std::string HowItEnded(int status) {
   if (WIFSIGNALED(status)) return absl::StrCat("was killed by ", strsignal(WTERMSIG(status)));
   return absl::StrCat("ended with code ", WEXITSTATUS(status), "; what it said is above");
@@ -45,14 +51,16 @@ absl::Status Meet(kernels::Collective& collective) {
 
 }  // namespace
 
-RankGroup::RankGroup(SharedRegion region, int ranks, std::function<void(const absl::Status&)> on_lost)
-    : region_(std::move(region)), collective_(region_.data(), 0, ranks, kBufferBytes), on_lost_(std::move(on_lost)) {}
+RankGroup::RankGroup(SharedRegion region, int ranks, bool own_pools, std::function<void(const absl::Status&)> on_lost)
+    : region_(std::move(region)), own_pools_(own_pools), collective_(region_.data(), 0, ranks, kBufferBytes), on_lost_(std::move(on_lost)) {}
 
 absl::StatusOr<std::unique_ptr<RankGroup>> RankGroup::Start(const WorkerOptions& options, size_t kv_bytes,
                                                             std::function<void(const absl::Status&)> on_lost) {
-  auto region = SharedRegion::Make(CollectiveBytes(options.tp) + kv_bytes);
+  const bool own_pools = kv_bytes == 0;
+  const size_t behind = own_pools ? size_t(options.tp - 1) * sizeof(RankKvBox) : kv_bytes;
+  auto region = SharedRegion::Make(CollectiveBytes(options.tp) + behind);
   if (!region.ok()) return region.status();
-  std::unique_ptr<RankGroup> group(new RankGroup(*std::move(region), options.tp, std::move(on_lost)));
+  std::unique_ptr<RankGroup> group(new RankGroup(*std::move(region), options.tp, own_pools, std::move(on_lost)));
   group->stop_fd_ = eventfd(0, EFD_CLOEXEC);
   for (int rank = 1; rank < options.tp; ++rank) {
     if (absl::Status spawned = group->Spawn(options, rank); !spawned.ok()) return spawned;
@@ -80,7 +88,12 @@ absl::Status RankGroup::Spawn(const WorkerOptions& options, int rank) {
 }
 
 std::byte* RankGroup::kv_memory() const {
-  return region_.data() + CollectiveBytes(collective_.size());
+  return own_pools_ ? nullptr : region_.data() + CollectiveBytes(collective_.size());
+}
+
+std::span<RankKvBox> RankGroup::boxes() const {
+  if (!own_pools_) return {};
+  return {BoxesIn(region_, collective_.size()), size_t(collective_.size() - 1)};
 }
 
 void RankGroup::Watch() {
@@ -112,6 +125,14 @@ absl::Status RankGroup::AwaitReady() {
   return lost_.ok() ? met : lost_;
 }
 
+absl::Status RankGroup::Explain(const absl::Status& error) {
+  constexpr absl::Duration kMoment = absl::Milliseconds(300);
+  absl::MutexLock lock(&mutex_);
+  const auto lost = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !lost_.ok(); };
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&lost), kMoment)) return error;
+  return absl::Status(error.code(), absl::StrCat(lost_.message(), "; ", error.message()));
+}
+
 RankGroup::~RankGroup() {
   leaving_ = true;
   const uint64_t one = 1;
@@ -140,9 +161,15 @@ absl::Status RunFollowingRank(const WorkerOptions& options) {
   engine::SharedMemoryCollective collective(region->data(), options.tp_rank, options.tp, kBufferBytes);
   auto opened = OpenModelAndBackend(options);
   if (!opened.ok()) return opened.status();
+  const bool own_pool = opened->backend->has_own_memory();
   auto follower = engine::Follower::Create(*opened->file, *opened->backend, ToEngineOptions(options), &collective,
-                                           region->data() + CollectiveBytes(options.tp));
+                                           own_pool ? nullptr : region->data() + CollectiveBytes(options.tp));
   if (!follower.ok()) return follower.status();
+  std::optional<RankKvServer> kv;
+  if (own_pool) {
+    kernels::KvPool& pool = (*follower)->kv();
+    kv.emplace(BoxesIn(*region, options.tp) + options.tp_rank - 1, pool.device(), pool.layout());
+  }
   if (absl::Status met = Meet(collective); !met.ok()) return met;
   return (*follower)->Run();
 }

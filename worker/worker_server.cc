@@ -91,6 +91,7 @@ absl::Status WorkerServer::OpenEngine(const WorkerOptions& options) {
   engine_ = *std::move(engine);
   if (ranks_ != nullptr) {
     if (absl::Status ready = ranks_->AwaitReady(); !ready.ok()) return ready;
+    JoinPools(options);
   }
   port_ = std::make_unique<LocalEngine>(*engine_);
   info_ = DescribeWorker(options, DrawIncarnation(), *file_, *backend_, *engine_);
@@ -103,15 +104,32 @@ absl::Status WorkerServer::OpenEngine(const WorkerOptions& options) {
 absl::Status WorkerServer::StartRanks(const WorkerOptions& options, engine::EngineOptions& engine_options) {
   const auto split = engine::TensorSplit::Of(file_->config(), options.tp);
   if (!split.ok()) return absl::InvalidArgumentError(absl::StrCat("--tp: ", std::string(split.status().message())));
-  const auto shape = engine::ShapeOf(file_->config(), *backend_, engine_options);
-  if (!shape.ok()) return shape.status();
-  auto ranks = RankGroup::Start(options, kernels::CpuKvPoolBytes(shape->layout, shape->num_blocks),
-                                [this](const absl::Status& lost) { OnLostRank(lost); });
+  size_t shared_pool = 0;
+  if (!backend_->has_own_memory()) {
+    const auto shape = engine::ShapeOf(file_->config(), *backend_, engine_options);
+    if (!shape.ok()) return shape.status();
+    shared_pool = kernels::CpuKvPoolBytes(shape->layout, shape->num_blocks);
+  }
+  auto ranks = RankGroup::Start(options, shared_pool, [this](const absl::Status& lost) { OnLostRank(lost); });
   if (!ranks.ok()) return ranks.status();
   ranks_ = *std::move(ranks);
   engine_options.collective = &ranks_->collective();
   engine_options.kv_memory = ranks_->kv_memory();
   return absl::OkStatus();
+}
+
+void WorkerServer::JoinPools(const WorkerOptions& options) {
+  if (engine_->kv_device() == nullptr) return;  // all ranks share one
+  const auto split = engine::TensorSplit::Of(file_->config(), options.tp);
+  std::vector<RankKv::Heads> heads;
+  for (int rank = 0; rank < options.tp; ++rank) {
+    const engine::Part part = split->kv_heads(rank);
+    heads.push_back({int(part.begin), int(part.end)});
+  }
+  rank_kv_ = std::make_unique<RankKv>(engine_->kv_layout(), ranks_->boxes(), std::move(heads), engine_->kv_device(),
+                                      &ranks_->collective(), absl::Milliseconds(options.rank_timeout_ms));
+  // One that stands still between steps, where NCCL waits for nothing. Ranks have their weights by now.
+  ranks_->collective().set_patience(std::chrono::milliseconds(options.rank_timeout_ms));
 }
 
 // A step that is under way fails by itself; without one nobody else would notice.
@@ -134,7 +152,8 @@ absl::Status WorkerServer::MakeRole(const WorkerOptions& options, const RoleFact
     if (!engine_error_.ok()) return engine_error_;  // a rank was lost already
     on_engine_error_ = on_engine_error;
   }
-  loop.on_engine_error = [this, notify = std::move(on_engine_error)](const absl::Status& status) {
+  loop.on_engine_error = [this, notify = std::move(on_engine_error)](absl::Status status) {
+    if (ranks_ != nullptr) status = ranks_->Explain(status);
     {
       absl::MutexLock lock(&mutex_);
       if (engine_error_.ok()) engine_error_ = status;
@@ -147,7 +166,7 @@ absl::Status WorkerServer::MakeRole(const WorkerOptions& options, const RoleFact
                          .key = key_,
                          .security = security_,
                          .info = info_,
-                         .kv = PoolViewOf(*engine_),
+                         .kv = PoolViewOf(*engine_, rank_kv_.get()),
                          .engine = *port_,
                          .requests = *requests_,
                          .loop = *loop_,

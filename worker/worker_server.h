@@ -51,6 +51,7 @@ class WorkerServer {
   absl::Status ReadSecrets(const WorkerOptions& options);
   absl::Status OpenEngine(const WorkerOptions& options);
   absl::Status StartRanks(const WorkerOptions& options, engine::EngineOptions& engine_options);
+  void JoinPools(const WorkerOptions& options);
   void OnLostRank(const absl::Status& lost);
   absl::Status MakeRole(const WorkerOptions& options, const RoleFactory& make_role,
                         std::function<void()> on_engine_error);
@@ -62,6 +63,7 @@ class WorkerServer {
   std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<RankGroup> ranks_;  // null for one rank; the engine tells them to stop
   std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<RankKv> rank_kv_;  // null but where ranks have KV pools of their own
   std::unique_ptr<LocalEngine> port_;
   ClusterKey key_;
   TransportSecurity security_;

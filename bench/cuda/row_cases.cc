@@ -1,14 +1,19 @@
+#include <algorithm>
 #include <memory>
 #include <numeric>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "bench/cuda/device_data.h"
 #include "bench/cuda/kernel_cases.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/backend/errors.h"
 #include "kernels/cuda/rows/block_maxima.h"
 #include "kernels/cuda/rows/embed.h"
 #include "kernels/cuda/rows/rms_norm.h"
 #include "kernels/cuda/rows/rope_kv.h"
+#include "kernels/cuda/sampling/sample.h"
 #include "kernels/cuda/transfer/kv_copy.h"
 
 namespace sluice::bench {
@@ -145,6 +150,63 @@ KernelCase Maxima(int rows, int vocab) {
   });
 }
 
+// Rows shaped like a model's: a bell, and twenty good tokens.
+std::vector<float> Logits(int rows, int vocab) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> bell(0.0f, 2.5f);
+  std::vector<float> x(size_t(rows) * size_t(vocab));
+  for (float& value : x) value = bell(random);
+  for (int row = 0; row < rows; ++row) {
+    for (int i = 0; i < 20; ++i) x[size_t(row) * size_t(vocab) + random() % size_t(vocab)] = 16.0f - 0.4f * float(i);
+  }
+  return x;
+}
+
+// All rows alike but for the seed. What it has to move is the maxima alone where few logits are looked at.
+KernelCase Sampling(const char* name, int rows, int vocab, kernels::SampleRow of, bool whole) {
+  const int blocks = kernels::NumLogitBlocks(vocab);
+  const double bytes = double(rows) * (whole ? vocab : blocks) * 4;
+  return Case(name, absl::StrCat(rows, " x ", vocab), bytes, 0, [=](Problem& p) {
+    std::vector<kernels::SampleRow> draws(size_t(rows), of);
+    for (int i = 0; i < rows; ++i) {
+      draws[size_t(i)].seed = uint64_t(i);
+      draws[size_t(i)].first_top = i * std::max(of.logprobs, 0);
+    }
+    absl::StatusOr<void*> made[] = {p.data.Copy(Logits(rows, vocab)), p.data.Zeros(size_t(rows) * size_t(blocks) * 4),
+                                    p.data.Copy(draws), p.data.Zeros(size_t(rows) * 32 * sizeof(kernels::SampledToken)),
+                                    p.data.Zeros(cuda::SampleWorkspace(rows, vocab, 0))};
+    void* memory[5];
+    if (absl::Status status = Take(made, memory); !status.ok()) return status;
+    cuda::SampleArgs args;
+    args.logits = static_cast<float*>(memory[0]);
+    args.maxima = static_cast<float*>(memory[1]);
+    args.rows_of = static_cast<const kernels::SampleRow*>(memory[2]);
+    args.tokens = static_cast<kernels::SampledToken*>(memory[3]);
+    args.tops = args.tokens + rows;
+    args.workspace = memory[4];
+    args.rows = rows;
+    args.vocab = vocab;
+    cudaError_t error = cuda::BlockMaxima({args.logits, vocab, args.maxima, blocks, rows, vocab}, cudaStreamPerThread);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(cudaStreamPerThread);
+    p.launch = [args](int, cudaStream_t stream) { return cuda::Sample(args, stream); };
+    return kernels::cuda::ToStatus(error, "maxima");
+  });
+}
+
+void AddSampling(int rows, int vocab, std::vector<KernelCase>& cases) {
+  using kernels::SampleKind;
+  const kernels::SampleRow greedy{.kind = SampleKind::kDraw};
+  const kernels::SampleRow logprobs{.kind = SampleKind::kDraw, .logprobs = 5};
+  const kernels::SampleRow any{.kind = SampleKind::kDraw, .temperature = 1.0f};
+  const kernels::SampleRow top_k{.kind = SampleKind::kDraw, .temperature = 0.7f, .top_p = 0.9f, .top_k = 40};
+  const kernels::SampleRow top_p{.kind = SampleKind::kDraw, .temperature = 1.0f, .top_p = 0.95f};
+  cases.push_back(Sampling("sampling, greedy", rows, vocab, greedy, false));
+  cases.push_back(Sampling("sampling, 5 logprobs", rows, vocab, logprobs, true));
+  cases.push_back(Sampling("sampling, temperature", rows, vocab, any, true));
+  cases.push_back(Sampling("sampling, top-k 40, top-p", rows, vocab, top_k, false));
+  cases.push_back(Sampling("sampling, top-p 0.95", rows, vocab, top_p, true));
+}
+
 // A slice of all layers and heads of `blocks` blocks of Llama-3.1-8B.
 KernelCase KvCopy(const char* name, cudaError_t (*copy)(const cuda::KvCopyArgs&, cudaStream_t), int layers,
                   int blocks) {
@@ -173,24 +235,29 @@ KernelCase KvCopy(const char* name, cudaError_t (*copy)(const cuda::KvCopyArgs&,
 }  // namespace
 
 std::vector<KernelCase> RowCases(bool tiny) {
+  std::vector<KernelCase> cases;
   if (tiny) {
-    return {Copy(1 << 20),
-            Norm(3, 128),
-            Rope(5, 4, 2),
-            Embed(5, 128, 100),
-            Maxima(2, 320),
-            KvCopy("KV gather", cuda::GatherKv, 2, 3),
-            KvCopy("KV scatter", cuda::ScatterKv, 2, 3)};
+    cases = {Copy(1 << 20),
+             Norm(3, 128),
+             Rope(5, 4, 2),
+             Embed(5, 128, 100),
+             Maxima(2, 320),
+             KvCopy("KV gather", cuda::GatherKv, 2, 3),
+             KvCopy("KV scatter", cuda::ScatterKv, 2, 3)};
+    AddSampling(2, 320, cases);
+    return cases;
   }
-  return {Copy(size_t{1} << 30),
-          Norm(64, 4096),
-          Norm(2048, 4096),
-          Rope(64, 32, 8),
-          Rope(2048, 32, 8),
-          Embed(2048, 4096, 128256),
-          Maxima(64, 128256),
-          KvCopy("KV gather", cuda::GatherKv, 32, 64),
-          KvCopy("KV scatter", cuda::ScatterKv, 32, 64)};
+  cases = {Copy(size_t{1} << 30),
+           Norm(64, 4096),
+           Norm(2048, 4096),
+           Rope(64, 32, 8),
+           Rope(2048, 32, 8),
+           Embed(2048, 4096, 128256),
+           Maxima(64, 128256),
+           KvCopy("KV gather", cuda::GatherKv, 32, 64),
+           KvCopy("KV scatter", cuda::ScatterKv, 32, 64)};
+  for (const int rows : {1, 64, 256}) AddSampling(rows, 128256, cases);
+  return cases;
 }
 
 }  // namespace sluice::bench

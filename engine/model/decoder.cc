@@ -94,6 +94,7 @@ struct Decoder::Impl {
        const DecoderRank& me)
       : config(file.config()),
         kv_dtype(backend.kv_dtype()),
+        own_pool(backend.has_own_memory()),
         split(std::move(parts)),
         rank(me),
         weights(&file, &backend, packed_folder,
@@ -107,6 +108,7 @@ struct Decoder::Impl {
 
   ModelConfig config;
   kernels::KvDType kv_dtype;
+  const bool own_pool;  // of this rank's KV heads alone
   const TensorSplit split;
   const DecoderRank rank;
   Weights weights;
@@ -152,7 +154,7 @@ absl::Status Decoder::Impl::Allocate(const kernels::Backend& backend, const Deco
   c.num_heads = int(split.heads(rank.rank).size());
   c.head_dim = config.head_dim;
   c.collective = rank.collective;
-  c.first_kv_head = int(split.kv_heads(rank.rank).begin);
+  c.first_kv_head = own_pool ? 0 : int(split.kv_heads(rank.rank).begin);
   c.num_kv_heads = int(split.kv_heads(rank.rank).size());
   SLUICE_RETURN_IF_ERROR(Assign(backend.NewContext(c), context));
   SLUICE_RETURN_IF_ERROR(Assign(context->NewActivation(config.hidden, ActivationUse::kResidual), rows.x));
@@ -186,7 +188,8 @@ Decoder::~Decoder() = default;
 
 kernels::KvLayout Decoder::kv_layout(int block_size) const {
   return {.num_layers = impl_->config.num_layers,
-          .num_kv_heads = impl_->config.num_kv_heads,
+          .num_kv_heads = impl_->own_pool ? int(impl_->split.kv_heads(impl_->rank.rank).size())
+                                          : impl_->config.num_kv_heads,
           .head_dim = impl_->config.head_dim,
           .block_size = block_size,
           .dtype = impl_->kv_dtype};
@@ -218,13 +221,22 @@ void Decoder::Impl::Issue(const kernels::StepBatch& batch, kernels::KvPool& kv, 
                  .logits = logits,
                  .maxima = maxima});
   context->GatherLogits({.logits = logits, .maxima = maxima, .vocab = config.vocab, .borders = split.vocab_borders()});
+  if (rank.rank == 0) context->Sample({.vocab = config.vocab});
+}
+
+kernels::SampleLimits Decoder::sample_limits() const {
+  return impl_->context->sample_limits();
+}
+
+int64_t Decoder::bytes_to_host() const {
+  return impl_->context->bytes_to_host();
 }
 
 absl::Status Decoder::Forward(const kernels::StepBatch& batch, kernels::KvPool& kv, float* logits, float* maxima,
-                              const std::function<void(int layers)>& after_layer) {
+                              const std::function<void(int layers)>& after_layer, bool record) {
   kernels::Context& context = *impl_->context;
   context.BeginStep(batch, kv.layout());
-  const bool alike = !after_layer;  // who waits for layers cannot wait for all at once
+  const bool alike = record && !after_layer;  // who waits for layers cannot wait for all at once
   if (alike && context.Replay(logits, maxima)) return context.Finish();
   const bool capturing = alike && context.BeginCapture();
   impl_->Issue(batch, kv, logits, maxima, after_layer);

@@ -11,12 +11,15 @@ namespace sluice::engine {
 absl::StatusOr<std::unique_ptr<Follower>> Follower::Create(const ModelFile& file, const kernels::Backend& backend,
                                                            const EngineOptions& options,
                                                            kernels::Collective* collective, std::byte* kv_memory) {
-  const absl::StatusOr<EngineShape> shape = ShapeOf(file.config(), backend, options);
+  EngineOptions own = options;
+  own.collective = collective;
+  absl::StatusOr<EngineShape> shape = ShapeOf(file.config(), backend, own);
   if (!shape.ok()) return shape.status();
   auto decoder = Decoder::Create(file, backend, shape->limits, options.packed_folder,
                                  {collective->rank(), collective->size(), collective});
   if (!decoder.ok()) return decoder.status();
-  auto kv = backend.NewKvPool(shape->layout, shape->num_blocks, kv_memory);
+  if (absl::Status sized = SizePool(backend, own, *shape); !sized.ok()) return sized;
+  auto kv = backend.NewKvPool(shape->pool, shape->num_blocks, kv_memory);
   if (!kv.ok()) return kv.status();
   return std::unique_ptr<Follower>(
       new Follower(collective, *std::move(decoder), *std::move(kv), shape->limits.max_step_logits));
@@ -29,10 +32,12 @@ absl::Status Follower::Run() {
   std::vector<float> maxima(size_t(max_logits_) * size_t(kernels::NumLogitBlocks(int64_t(vocab))));
   std::unique_ptr<float[]> logits(new float[size_t(max_logits_) * vocab]);  // not cleared: pages come with their use
   for (;;) {
-    const auto inputs = steps.Receive();
-    if (!inputs.ok()) return inputs.status();
-    if (!inputs->has_value()) return absl::OkStatus();
-    const absl::Status done = decoder_->Forward((*inputs)->batch(), *kv_, logits.get(), maxima.data());
+    const auto step = steps.Receive();
+    if (!step.ok()) return step.status();
+    if (!step->has_value()) return absl::OkStatus();
+    for (const BlockCopy& copy : (*step)->copies) kv_->CopyBlock(copy.from, copy.to);
+    const absl::Status done =
+        decoder_->Forward((*step)->inputs.batch(), *kv_, logits.get(), maxima.data(), nullptr, !(*step)->by_layer);
     if (!done.ok()) return done;
   }
 }

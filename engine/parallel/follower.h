@@ -1,5 +1,5 @@
-// A rank but 0 of an engine of several: its part of the decoder over the KV pool that all ranks share. It follows rank
-// 0's steps (step_broadcast.h).
+// A rank but 0 of an engine of several: its part of the decoder over the KV pool that all ranks share, or over one of its
+// own heads in its device's memory. It follows rank 0's steps (step_broadcast.h).
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,13 @@ namespace sluice::engine {
 
 class Follower {
  public:
-  // `options` are those of rank 0; kv_memory is the pool's. All that is referred to outlives the follower.
+  // `options` are those of rank 0; kv_memory is the pool's, if ranks share one. All that is referred to outlives the follower.
   static absl::StatusOr<std::unique_ptr<Follower>> Create(const ModelFile& file, const kernels::Backend& backend,
                                                           const EngineOptions& options, kernels::Collective* collective,
                                                           std::byte* kv_memory);
+
+  // Of this rank's heads where it has a pool of its own.
+  kernels::KvPool& kv() { return *kv_; }
 
   // OK when rank 0 has stopped; UNAVAILABLE when a rank was lost.
   absl::Status Run();

@@ -10,6 +10,7 @@
 #include <climits>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
 namespace sluice::engine {
@@ -54,20 +55,31 @@ void SharedMemoryCollective::Abort() {
   for (int rank = 0; rank < ranks_; ++rank) WakeAll(counter(rank).done);
 }
 
-bool SharedMemoryCollective::Await(int rank, uint32_t exchange) const {
-  Counter& other = counter(rank);
+absl::Status SharedMemoryCollective::Await(int rank, uint32_t exchange) {
+  const Counter& other = counter(rank);
   for (int i = 0; i < kSpins; ++i) {
-    if (Reached(other.done.load(std::memory_order_acquire), exchange)) return true;
-    if (i % 64 == 63 && aborted()) return false;
+    if (Reached(other.done.load(std::memory_order_acquire), exchange)) return absl::OkStatus();
+    if (i % 64 == 63 && aborted()) break;
     _mm_pause();
   }
+  if (Sleep(rank, exchange)) return absl::OkStatus();
+  if (aborted()) return absl::UnavailableError("a rank of this instance was lost");
+  Abort();
+  return absl::DeadlineExceededError(
+      absl::StrCat("rank ", rank, " of this instance stands still: waited ", patience_.count(), " ms for it"));
+}
+
+bool SharedMemoryCollective::Sleep(int rank, uint32_t exchange) const {
+  Counter& other = counter(rank);
+  const auto begun = std::chrono::steady_clock::now();
+  const auto given_up = [&] { return aborted() || std::chrono::steady_clock::now() - begun > patience_; };
   other.sleepers.fetch_add(1);
   uint32_t done = other.done.load();
-  bool lost = aborted();
+  bool lost = given_up();
   while (!Reached(done, exchange) && !lost) {
     SleepWhile(other.done, done);
     done = other.done.load();
-    lost = aborted();
+    lost = given_up();
   }
   other.sleepers.fetch_sub(1);
   return Reached(done, exchange);
@@ -109,9 +121,8 @@ absl::Status SharedMemoryCollective::Exchange(float* rows, int64_t ld, int64_t c
   Raise();
   ++exchanges_;
   for (int rank = 0; rank < ranks_; ++rank) {
-    if (rank != rank_ && !Await(rank, uint32_t(exchanges_))) {
-      return absl::UnavailableError("a rank of this instance was lost");
-    }
+    if (rank == rank_) continue;
+    if (absl::Status came = Await(rank, uint32_t(exchanges_)); !came.ok()) return came;
   }
   if (aborted()) return absl::UnavailableError("a rank of this instance was lost");
   if (to == To::kRank0 && rank_ != 0) return absl::OkStatus();

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -30,7 +31,12 @@ class SharedMemoryCollective final : public kernels::Collective {
 
   int rank() const override { return rank_; }
   int size() const override { return ranks_; }
+  bool lost() const override { return aborted(); }
   absl::Status Gather(float* rows, int64_t ld, int64_t count, std::span<const int64_t> borders, To to) override;
+
+  // From now on this rank waits no longer than that for another one, then aborts: DEADLINE_EXCEEDED, naming it. For one
+  // that has nothing else to notice a rank that stands still by, and whose exchanges are never far apart.
+  void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
 
   // Every rank's current and later calls fail. Safe from any thread or process.
   void Abort();
@@ -50,14 +56,15 @@ class SharedMemoryCollective final : public kernels::Collective {
 
   absl::Status Exchange(float* rows, int64_t ld, int64_t count, std::span<const int64_t> borders, To to);
   bool aborted() const { return header().aborted.load(std::memory_order_acquire) != 0; }
-  // False: aborted.
-  bool Await(int rank, uint32_t exchange) const;
+  absl::Status Await(int rank, uint32_t exchange);
+  bool Sleep(int rank, uint32_t exchange) const;  // false: aborted, or out of patience
   void Raise();
 
   std::byte* const memory_;
   const int rank_, ranks_;
   const size_t buffer_bytes_;
   uint64_t exchanges_ = 0;
+  std::chrono::milliseconds patience_ = std::chrono::hours(24 * 365);
 };
 
 }  // namespace sluice::engine

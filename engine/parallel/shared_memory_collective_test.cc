@@ -132,5 +132,25 @@ TEST(SharedMemoryCollective, AnAbortEndsEveryWait) {
   for (const absl::Status& status : ended) EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
 }
 
+TEST(SharedMemoryCollective, PatienceEndsTheWaitForARankThatStandsStill) {
+  const size_t bytes = SharedMemoryCollective::BytesFor(3, 4096);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  const auto at = [&](int rank) { return SharedMemoryCollective(static_cast<std::byte*>(memory), rank, 3, 4096); };
+  SharedMemoryCollective leader = at(0), patient = at(1);  // rank 2 never comes
+  leader.set_patience(std::chrono::milliseconds(200));
+  const int64_t borders[] = {0, 1, 2, 3};
+  std::thread other([&] {
+    float row[3] = {};
+    EXPECT_EQ(patient.Gather(row, 3, 1, borders, kernels::Collective::To::kAll).code(), absl::StatusCode::kUnavailable);
+  });
+  float row[3] = {};
+  const absl::Status late = leader.Gather(row, 3, 1, borders, kernels::Collective::To::kAll);
+  other.join();
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(std::string(late.message()), "rank 2 of this instance stands still: waited 200 ms for it");
+  EXPECT_TRUE(leader.lost());
+  munmap(memory, bytes);
+}
+
 }  // namespace
 }  // namespace sluice::engine

@@ -9,7 +9,18 @@ namespace sluice::engine {
 namespace {
 
 // A message is a header of so many words and then the arrays that it gives the lengths of, one after the other.
-enum HeaderWord { kTokens, kRowBegin, kContextLen, kBlockTable, kLogitRows, kMaxBlocks, kStop, kHeaderWords };
+enum HeaderWord {
+  kTokens,
+  kRowBegin,
+  kContextLen,
+  kBlockTable,
+  kLogitRows,
+  kCopies,
+  kMaxBlocks,
+  kByLayer,
+  kStop,
+  kHeaderWords
+};
 
 // The arrays of a step and the words of their lengths, in order.
 template <class Inputs, class Fn>
@@ -40,14 +51,17 @@ absl::Status StepBroadcast::Exchange(std::vector<int32_t>& words) {
   return absl::OkStatus();
 }
 
-absl::Status StepBroadcast::Send(const StepInputs& inputs) {
+absl::Status StepBroadcast::Send(const StepInputs& inputs, std::span<const BlockCopy> copies, bool by_layer) {
   CHECK_EQ(collective_->rank(), 0);
   std::vector<int32_t> header(kHeaderWords, 0), words;
   header[kMaxBlocks] = inputs.max_blocks;
+  header[kByLayer] = by_layer ? 1 : 0;
   EachArray(inputs, [&](HeaderWord which, const std::vector<int32_t>& array) {
     header[which] = int32_t(array.size());
     words.insert(words.end(), array.begin(), array.end());
   });
+  header[kCopies] = int32_t(copies.size());
+  for (const BlockCopy& copy : copies) words.insert(words.end(), {copy.from, copy.to});
   if (absl::Status sent = Exchange(header); !sent.ok()) return sent;
   return Exchange(words);
 }
@@ -58,26 +72,29 @@ absl::Status StepBroadcast::SendStop() {
   return Exchange(header);
 }
 
-absl::StatusOr<std::optional<StepInputs>> StepBroadcast::Receive() {
+absl::StatusOr<std::optional<FollowedStep>> StepBroadcast::Receive() {
   CHECK_NE(collective_->rank(), 0);
   std::vector<int32_t> header(kHeaderWords, 0);
   if (absl::Status got = Exchange(header); !got.ok()) return got;
   if (header[kStop] != 0) return std::nullopt;
-  StepInputs inputs;
+  FollowedStep step;
+  StepInputs& inputs = step.inputs;
   inputs.max_blocks = header[kMaxBlocks];
+  step.by_layer = header[kByLayer] != 0;
   size_t size = 0;
   EachArray(inputs, [&](HeaderWord which, std::vector<int32_t>& array) {
     array.resize(size_t(header[which]));
     size += array.size();
   });
-  std::vector<int32_t> words(size);
+  std::vector<int32_t> words(size + 2 * size_t(header[kCopies]));
   if (absl::Status got = Exchange(words); !got.ok()) return got;
   auto from = words.begin();
   EachArray(inputs, [&](HeaderWord, std::vector<int32_t>& array) {
     std::copy_n(from, array.size(), array.begin());
     from += std::ptrdiff_t(array.size());
   });
-  return inputs;
+  for (; from != words.end(); from += 2) step.copies.push_back({from[0], from[1]});
+  return step;
 }
 
 }  // namespace sluice::engine

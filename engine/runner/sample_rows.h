@@ -15,8 +15,13 @@ namespace sluice::engine {
 
 enum class DraftRule : uint8_t { kEquality, kRejection };
 
-// logits is [targets + 1 + drafts][vocab] ([targets][vocab] where nothing samples), used as scratch; maxima those of
-// its blocks, or nothing (sampler.h). Advances the task's states.
+// Rows of logits of a task: targets + 1 + drafts, or its targets where nothing samples.
+inline size_t NumLogits(const SampleTask& task) {
+  return task.targets.size() + (task.samples ? 1 + task.drafts.size() : 0);
+}
+
+// logits is [NumLogits][vocab], used as scratch; maxima those of its blocks, or nothing (sampler.h). Advances the
+// task's states.
 SampleResult SampleRows(const SampleTask& task, std::span<float> logits, size_t vocab,
                         DraftRule rule = DraftRule::kEquality, std::span<const float> maxima = {});
 

@@ -51,6 +51,7 @@ struct StepWork {
   // to all of them. May be empty; who plans the step sets it before it is executed.
   std::function<void(int layers)> after_layer;
   double execute_seconds = 0, sample_seconds = 0;
+  int64_t bytes_to_host = 0;  // results that a device brought so far, of this and all steps before
 };
 
 // A plan as a step; everything of the sequences that the execution needs is copied.

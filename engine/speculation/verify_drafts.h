@@ -5,7 +5,9 @@
 // decide how many tokens a step yields.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -21,6 +23,10 @@ namespace sluice::engine {
 std::vector<Sampled> VerifyDrafts(std::span<float> logits, std::span<const int32_t> drafts,
                                   const SamplingParams& params, const SampleKey& first, int generated,
                                   TokenCounts* counts, std::span<const float> maxima = {});
+
+// The same, where draw(i) gives Sample's token of row i.
+std::vector<Sampled> HoldingDrafts(std::span<const int32_t> drafts, const SamplingParams& params, int generated,
+                                   TokenCounts* counts, const std::function<Sampled(size_t)>& draw);
 
 // How many of `drafts` the tokens hold: what a drafter wants to hear.
 int AcceptedDrafts(std::span<const Sampled> tokens, std::span<const int32_t> drafts);

@@ -90,6 +90,9 @@ class BrokenContext final : public Context {
   void GateUp(const GateUpParams& p) override { good_->GateUp(p); }
   void Gather(const GatherParams& p) override { good_->Gather(p); }
   void GatherLogits(const GatherLogitsParams& p) override { good_->GatherLogits(p); }
+  void Sample(const SampleParams& p) override { good_->Sample(p); }
+  SampleLimits sample_limits() const override { return good_->sample_limits(); }
+  int64_t bytes_to_host() const override { return good_->bytes_to_host(); }
   void Head(const HeadParams& p) override {
     good_->Head(p);
     logits_ = p.logits;

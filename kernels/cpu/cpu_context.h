@@ -30,6 +30,9 @@ class CpuContext final : public Context {
   void Head(const HeadParams& p) override;
   void Gather(const GatherParams& p) override;
   void GatherLogits(const GatherLogitsParams& p) override;
+  void Sample(const SampleParams&) override {}
+  SampleLimits sample_limits() const override { return {}; }
+  int64_t bytes_to_host() const override { return 0; }
   void AwaitIssued() override {}
   absl::Status Finish() override { return gathering_.Finish(); }
 

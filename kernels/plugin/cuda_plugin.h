@@ -16,6 +16,8 @@ struct CudaPluginOptions {
   int device = 0;
   bool graphs = true;  // record steps of decode rows and replay them
   KvDType kv = KvDType::kBF16;  // or kInt8
+  std::string nccl_library;  // empty: libnccl.so.2, where the system's loader finds it
+  double rank_timeout_seconds = 30;  // after which one of several ranks counts as lost
 };
 
 struct CudaPlugin {
@@ -28,7 +30,7 @@ inline constexpr char kCudaPluginSymbol[] = "sluice_cuda_plugin";
 using CudaPluginFunction = const CudaPlugin* (*)();
 
 // Of the interface; raised with every change of what crosses it. Compilers of one version agree about the rest.
-inline constexpr char kCudaPluginBuild[] = "2, " __VERSION__;
+inline constexpr char kCudaPluginBuild[] = "3, " __VERSION__;
 
 // backend_cuda.so beside the running program.
 std::string DefaultCudaPluginPath();

@@ -52,6 +52,9 @@ absl::StatusOr<std::unique_ptr<Weight>> Upload(const HostTensor& tensor, bool f3
                                          chunk.data(), size_t(rows) * row_bytes, cudaMemcpyHostToDevice);
     if (absl::Status status = ToStatus(error, "weights to the GPU"); !status.ok()) return status;
   }
+  // A copy from pageable memory may return before it has arrived, and steps run on a stream that does not wait for this one.
+  const cudaError_t error = cudaStreamSynchronize(nullptr);
+  if (absl::Status status = ToStatus(error, "weights to the GPU"); !status.ok()) return status;
   return std::make_unique<CudaWeight>(tensor.rows, tensor.cols, f32, *std::move(memory));
 }
 
@@ -66,6 +69,7 @@ class CudaBackend final : public Backend {
   std::string_view packing_id() const override { return "cuda-bf16.1"; }
   KvDType kv_dtype() const override { return options_.kv; }
   size_t PackedBytes(const HostTensor&) const override { return 0; }
+  bool has_own_memory() const override { return true; }
   std::optional<int64_t> FreeMemory() const override {
     size_t free = 0, total = 0;
     if (!device_->MakeCurrent().ok() || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
@@ -89,10 +93,10 @@ class CudaBackend final : public Backend {
                                                      std::string(Name(kv_dtype()))));
     }
     if (absl::Status status = device_->MakeCurrent(); !status.ok()) return status;
-    return CudaKvPool::Create(layout, num_blocks, *device_);
+    return CudaKvPool::Create(layout, num_blocks, *device_, options_.nccl_library);
   }
   absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const override {
-    return CudaContext::Create(limits, *device_, options_.graphs);
+    return CudaContext::Create(limits, *device_, options_);
   }
 
  private:

@@ -8,8 +8,10 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "kernels/backend.h"
 
 namespace sluice::kernels::cuda {
@@ -18,6 +20,9 @@ struct CudaOptions {
   int device = 0;
   bool graphs = true;  // record steps of decode rows and replay them
   KvDType kv = KvDType::kBF16;
+  // For contexts of several ranks (ContextLimits::collective), one process and one device each.
+  std::string nccl_library;                         // empty: libnccl.so.2, where the system's loader finds it
+  absl::Duration rank_timeout = absl::Seconds(30);  // for ranks to come, and of a step: then one counts as lost
 };
 
 // FAILED_PRECONDITION with one clear line where there is no usable device.

@@ -1,7 +1,6 @@
 #include "kernels/cuda/backend/cuda_context.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -50,7 +49,6 @@ absl::Status CheckLimits(const ContextLimits& l) {
     return absl::InvalidArgumentError(
         absl::StrCat("context: ", l.num_heads, " heads to ", l.num_kv_heads, " KV heads"));
   }
-  if (l.collective != nullptr) return absl::UnimplementedError("ranks of a CUDA instance need NCCL");
   return absl::OkStatus();
 }
 
@@ -61,13 +59,23 @@ size_t GemmSpace(const ContextLimits& l) {
   return std::min(kMost, kSlices * size_t(l.max_rows) * widest * sizeof(float));
 }
 
+// All rows of the widest activation, in parts up to half as wide again as even ones would be; at least a row of logits.
+size_t ExchangeSpace(const ContextLimits& l, int ranks) {
+  const size_t row =
+      std::max(size_t(PaddedRow(l.max_hidden)) * sizeof(float), size_t(PaddedRow(l.max_ffn)) * sizeof(__nv_bfloat16));
+  const size_t logits = size_t(l.max_vocab + kLogitBlock * ranks) * sizeof(float);
+  const size_t bytes = std::max(size_t(l.max_rows) * row / 2 * 3, 2 * logits) + size_t(ranks) * 4096;
+  return bytes / size_t(16 * ranks) * size_t(16 * ranks);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(const ContextLimits& limits, const Device& device,
-                                                                 bool graphs) {
+                                                                 const CudaOptions& options) {
   if (absl::Status status = CheckLimits(limits); !status.ok()) return status;
-  std::unique_ptr<CudaContext> context(new CudaContext(limits, device, graphs));
+  std::unique_ptr<CudaContext> context(new CudaContext(limits, device, options));
   if (absl::Status status = context->Allocate(); !status.ok()) return status;
+  if (absl::Status status = context->Meet(options); !status.ok()) return status;
   return context;
 }
 
@@ -91,9 +99,20 @@ absl::Status CudaContext::Allocate() {
     if (!made.ok()) return made.status();
     *memory = *std::move(made);
   }
-  absl::StatusOr<PinnedMemory> host = NewPinnedMemory(logits, "logits");
-  if (!host.ok()) return host.status();
-  host_logits_ = *std::move(host);
+  absl::StatusOr<SampleBuffers> samples = SampleBuffers::Create(limits_);
+  if (!samples.ok()) return samples.status();
+  samples_ = *std::move(samples);
+  return absl::OkStatus();
+}
+
+absl::Status CudaContext::Meet(const CudaOptions& options) {
+  if (limits_.collective == nullptr || limits_.collective->size() == 1) return absl::OkStatus();
+  auto ranks = RankExchange::Create(limits_.collective, device_.stream(),
+                                    {.library = options.nccl_library,
+                                     .timeout = options.rank_timeout,
+                                     .buffer_bytes = ExchangeSpace(limits_, limits_.collective->size())});
+  if (!ranks.ok()) return ranks.status();
+  ranks_ = *std::move(ranks);
   return absl::OkStatus();
 }
 
@@ -104,11 +123,15 @@ absl::StatusOr<std::unique_ptr<Activation>> CudaContext::NewActivation(int cols,
   absl::StatusOr<DeviceMemory> memory =
       NewDeviceMemory(size_t(limits_.max_rows) * size_t(PaddedRow(cols)) * element, "an activation");
   if (!memory.ok()) return memory.status();
-  return std::make_unique<CudaActivation>(cols, *std::move(memory));
+  return std::make_unique<CudaActivation>(cols, use == ActivationUse::kResidual, *std::move(memory));
 }
 
 void CudaContext::Note(cudaError_t error, const char* phase) {
   if (error != cudaSuccess && status_.ok()) status_ = ToStatus(error, phase);
+}
+
+void CudaContext::Note(const absl::Status& status) {
+  if (status_.ok()) status_ = status;
 }
 
 void CudaContext::BeginStep(const StepBatch& batch, const KvLayout& layout) {
@@ -125,6 +148,13 @@ void CudaContext::BeginStep(const StepBatch& batch, const KvLayout& layout) {
   num_logits_ = alike_ ? padded : batch_logits_;
   step_.Fill(batch, layout.block_size, rows_);
   Note(step_.Copy(device_.stream()), "metadata of the step");
+  samples_.Fill(batch.sampling, num_logits_);
+  Note(samples_.Copy(device_.stream()), "metadata of sampling");
+  on_host_.assign(size_t(batch_logits_), limits_.collective == nullptr || limits_.collective->rank() == 0);
+  if (batch.sampling != nullptr) {
+    CHECK_EQ(batch.sampling->rows.size(), size_t(batch_logits_));
+    for (size_t i = 0; i < on_host_.size(); ++i) on_host_[i] = batch.sampling->rows[i].kind == SampleKind::kHost;
+  }
 }
 
 void CudaContext::Embed(const EmbedParams& p) {
@@ -251,7 +281,6 @@ void CudaContext::Head(const HeadParams& p) {
   CHECK_LE(vocab, limits_.max_vocab);
   Norm(p.x, p.norm, p.eps, step_.logit_rows(), num_logits_, "last norm");
   float* const logits = static_cast<float*>(logits_.get()) + p.first;
-  float* const maxima = static_cast<float*>(logits_.get()) + int64_t(limits_.max_logits) * limits_.max_vocab;
   Multiply({.a = static_cast<const __nv_bfloat16*>(normed_.get()),
             .a_stride = Of(p.x).stride(),
             .m = num_logits_,
@@ -259,30 +288,54 @@ void CudaContext::Head(const HeadParams& p) {
             .parts = {{Of(p.head).bf16(), nullptr, logits, vocab, int(count)}},
             .output = GemmOutput::kF32},
            "head");
-  const int blocks = NumLogitBlocks(vocab), first_block = int(p.first / kLogitBlock);
-  Note(BlockMaxima({.x = logits,
+  wanted_ = {p.logits, p.maxima, p.first, count, vocab};
+  if (ranks_ == nullptr) FindMaxima();
+}
+
+void CudaContext::FindMaxima() {
+  const int64_t first = wanted_.first, count = wanted_.count, vocab = wanted_.vocab;
+  Note(BlockMaxima({.x = static_cast<float*>(logits_.get()) + first,
                     .x_stride = vocab,
-                    .maxima = maxima + first_block,
-                    .maxima_stride = blocks,
+                    .maxima = device_maxima() + first / kLogitBlock,
+                    .maxima_stride = NumLogitBlocks(vocab),
                     .rows = num_logits_,
                     .width = int(count)},
                    device_.stream()),
        "maxima of logits");
-  float* const host = static_cast<float*>(host_logits_.get());
-  Note(cudaMemcpyAsync(host, logits_.get(), size_t(num_logits_ * vocab) * sizeof(float), cudaMemcpyDeviceToHost,
-                       device_.stream()),
-       "logits to the host");
-  Note(cudaMemcpyAsync(host + int64_t(limits_.max_logits) * limits_.max_vocab, maxima,
-                       size_t(num_logits_) * size_t(blocks) * sizeof(float), cudaMemcpyDeviceToHost, device_.stream()),
-       "maxima to the host");
-  wanted_ = {p.logits, p.maxima, p.first, count, vocab};
 }
 
-void CudaContext::Gather(const GatherParams&) {}
-void CudaContext::GatherLogits(const GatherLogitsParams&) {}
+void CudaContext::Gather(const GatherParams& p) {
+  if (ranks_ == nullptr || !status_.ok()) return;
+  const CudaActivation& rows = Of(p.rows);
+  const int64_t element = rows.is_f32() ? sizeof(float) : sizeof(__nv_bfloat16);
+  Note(ranks_->Gather(rows.bf16(), rows.stride() * element, rows_, p.borders, element, Collective::To::kAll));
+}
+
+void CudaContext::GatherLogits(const GatherLogitsParams& p) {
+  if (ranks_ == nullptr || !status_.ok() || num_logits_ == 0) return;
+  Note(ranks_->Gather(logits_.get(), p.vocab * int64_t(sizeof(float)), num_logits_, p.borders, sizeof(float),
+                      Collective::To::kRank0));
+  wanted_ = {p.logits, p.maxima, 0, p.vocab, p.vocab};
+  if (ranks_->rank() == 0) FindMaxima();
+}
+
+void CudaContext::Await() {
+  if (ranks_ == nullptr) {
+    Note(cudaStreamSynchronize(device_.stream()), "the step");
+  } else {
+    Note(ranks_->Await("the step"));
+  }
+}
+
+void CudaContext::Sample(const SampleParams& p) {
+  if (num_logits_ == 0 || !leads()) return;
+  Note(
+      samples_.Launch(static_cast<float*>(logits_.get()), device_maxima(), num_logits_, int(p.vocab), device_.stream()),
+      "sampling");
+}
 
 void CudaContext::AwaitIssued() {
-  Note(cudaStreamSynchronize(device_.stream()), "the step");
+  Await();
 }
 
 bool CudaContext::Replay(float* logits, float* maxima) {
@@ -308,18 +361,41 @@ void CudaContext::Launch() {
   Note(graphs_.Launch(device_.stream(), rows_), "a recorded step");
 }
 
-absl::Status CudaContext::Finish() {
-  Note(cudaStreamSynchronize(device_.stream()), "the step");
-  if (!status_.ok() || batch_logits_ == 0) return status_;
-  const float* const host = static_cast<const float*>(host_logits_.get());
-  const float* const maxima = host + int64_t(limits_.max_logits) * limits_.max_vocab;
+// Straight to where they are wanted, which is not pinned: few rows take this way.
+void CudaContext::FetchLogits(int begin, int end) {
   const auto& [to, to_maxima, first, count, vocab] = wanted_;
-  const int blocks = NumLogitBlocks(vocab), first_block = int(first / kLogitBlock);
-  for (int64_t row = 0; row < batch_logits_; ++row) {
-    std::copy_n(host + row * vocab + first, count, to + row * vocab + first);
-    if (to_maxima == nullptr) continue;
-    std::copy_n(maxima + row * blocks + first_block, NumLogitBlocks(count), to_maxima + row * blocks + first_block);
+  const auto fetch = [&](float* out, const float* from, int64_t columns, int64_t at, int64_t width) {
+    const int64_t place = begin * columns + at;
+    Note(
+        cudaMemcpy2DAsync(out + place, size_t(columns) * sizeof(float), from + place, size_t(columns) * sizeof(float),
+                          size_t(width) * sizeof(float), size_t(end - begin), cudaMemcpyDeviceToHost, device_.stream()),
+        "logits to the host");
+    bytes_to_host_ += width * (end - begin) * int64_t(sizeof(float));
+  };
+  fetch(to, static_cast<const float*>(logits_.get()), vocab, first, count);
+  if (to_maxima == nullptr) return;
+  fetch(to_maxima, device_maxima(), NumLogitBlocks(vocab), first / kLogitBlock, NumLogitBlocks(count));
+}
+
+void CudaContext::FetchResults() {
+  int64_t bytes = 0;
+  Note(samples_.Fetch(device_.stream(), &bytes), "tokens to the host");
+  bytes_to_host_ += bytes;
+  for (int row = 0; row < batch_logits_;) {
+    int end = row;
+    while (end < batch_logits_ && on_host_[size_t(end)]) ++end;
+    if (end > row) FetchLogits(row, end);
+    row = end + 1;
   }
+}
+
+absl::Status CudaContext::Finish() {
+  // What ranks wait for each other is watched; a copy that waits for it would not be.
+  if (ranks_ != nullptr) Await();
+  const bool has_results = batch_logits_ > 0 && leads();
+  if (status_.ok() && has_results) FetchResults();
+  if (status_.ok()) Note(cudaStreamSynchronize(device_.stream()), "the step");
+  if (status_.ok() && has_results) samples_.Take();
   return status_;
 }
 

@@ -3,13 +3,17 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/backend/cuda_backend.h"
 #include "kernels/cuda/backend/device.h"
 #include "kernels/cuda/backend/kv_pool.h"
 #include "kernels/cuda/backend/memory.h"
+#include "kernels/cuda/backend/rank_exchange.h"
+#include "kernels/cuda/backend/sample_buffers.h"
 #include "kernels/cuda/backend/step_buffers.h"
 #include "kernels/cuda/backend/step_graphs.h"
 #include "kernels/cuda/backend/storage.h"
@@ -21,7 +25,7 @@ class CudaContext final : public Context {
  public:
   // `device` outlives the context.
   static absl::StatusOr<std::unique_ptr<CudaContext>> Create(const ContextLimits& limits, const Device& device,
-                                                             bool graphs);
+                                                             const CudaOptions& options);
 
   absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols, ActivationUse use) override;
   void BeginStep(const StepBatch& batch, const KvLayout& layout) override;
@@ -34,6 +38,9 @@ class CudaContext final : public Context {
   void Head(const HeadParams& p) override;
   void Gather(const GatherParams& p) override;
   void GatherLogits(const GatherLogitsParams& p) override;
+  void Sample(const SampleParams& p) override;
+  SampleLimits sample_limits() const override { return samples_.limits(); }
+  int64_t bytes_to_host() const override { return bytes_to_host_; }
   void AwaitIssued() override;
   absl::Status Finish() override;
 
@@ -42,18 +49,30 @@ class CudaContext final : public Context {
   void EndCapture() override;
 
  private:
-  // Results that Finish brings to the host.
+  // Logits that Finish brings to the host, of the rows that are not sampled.
   struct Wanted {
     float *logits = nullptr, *maxima = nullptr;
     int64_t first = 0, count = 0, vocab = 0;  // columns [first, first + count)
   };
 
-  CudaContext(const ContextLimits& limits, const Device& device, bool graphs)
-      : limits_(limits), device_(device), use_graphs_(graphs) {}
+  CudaContext(const ContextLimits& limits, const Device& device, const CudaOptions& options)
+      : limits_(limits), device_(device), use_graphs_(options.graphs) {}
+  absl::Status Meet(const CudaOptions& options);
+  void Note(const absl::Status& status);
+  void Await();
+  // What Finish brings to the host.
+  void FindMaxima();  // of the logits that this rank has
+  bool leads() const { return ranks_ == nullptr || ranks_->rank() == 0; }
   void Launch();
   absl::Status Allocate();
   void Note(cudaError_t error, const char* phase);
   void Norm(const Activation* x, const Weight* weight, float eps, const int32_t* chosen, int rows, const char* phase);
+  float* device_maxima() const {
+    return static_cast<float*>(logits_.get()) + int64_t(limits_.max_logits) * limits_.max_vocab;
+  }
+  // Logits and maxima of the rows [begin, end).
+  void FetchLogits(int begin, int end);
+  void FetchResults();
   // The normed rows by these parts.
   void Multiply(GemmArgs args, const char* phase);
 
@@ -66,11 +85,14 @@ class CudaContext final : public Context {
   StepBuffers step_;
   int rows_ = 0, num_logits_ = 0;  // with those that pad a step that may be replayed
   int batch_logits_ = 0;
-  bool alike_ = false;  // the step is of decode rows, padded to rows_
-  StepGraphs graphs_;
-  DeviceMemory normed_;  // bf16 [max_rows][PaddedRow(max_hidden)]
+  bool alike_ = false;                   // the step is of decode rows, padded to rows_
+  std::unique_ptr<RankExchange> ranks_;  // null: alone
+  StepGraphs graphs_;                    // behind the ranks: they go first
+  DeviceMemory normed_;                  // bf16 [max_rows][PaddedRow(max_hidden)]
   DeviceMemory logits_;  // f32 [max_logits][max_vocab], then the maxima [max_logits][NumLogitBlocks(max_vocab)]
-  PinnedMemory host_logits_;
+  SampleBuffers samples_;
+  std::vector<bool> on_host_;  // [batch_logits_] whether the host wants the logits
+  int64_t bytes_to_host_ = 0;
   DeviceMemory gemm_space_, attention_space_;
   size_t gemm_bytes_ = 0;
   Wanted wanted_;  // of the step; in a replayed one all but the places is as recorded

@@ -1,5 +1,7 @@
 #include "kernels/cuda/backend/device.h"
 
+#include <cstdlib>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/backend/errors.h"
 
@@ -21,6 +23,9 @@ absl::Status CheckArchitecture(int index) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> Device::Open(int index) {
+  // Read by the driver at its first use. A stream that shares its hardware queue with another's waiting NCCL receive
+  // waits with it; the default is 8 queues.
+  (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
     return ToStatus(error, "no usable GPU");

@@ -13,17 +13,17 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr size_t kFirstStaging = size_t(4) << 20;  // bytes: more than most pieces of a transfer have
+constexpr size_t kFirstStaging = size_t(8) << 20;  // bytes: as many as a piece of a transfer may have
 constexpr size_t kFirstBlocks = 4096;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaKvPool>> CudaKvPool::Create(const KvLayout& layout, int num_blocks,
-                                                               const Device& device) {
+                                                               const Device& device, const std::string& nccl) {
   if (absl::Status status = device.MakeCurrent(); !status.ok()) return status;
   auto memory = NewDeviceMemory(layout.block_bytes_all_layers() * size_t(num_blocks), "KV blocks");
   if (!memory.ok()) return memory.status();
-  std::unique_ptr<CudaKvPool> pool(new CudaKvPool(layout, num_blocks, *std::move(memory), device));
+  std::unique_ptr<CudaKvPool> pool(new CudaKvPool(layout, num_blocks, *std::move(memory), device, nccl));
   const cudaError_t error = cudaStreamCreateWithFlags(&pool->stream_, cudaStreamNonBlocking);
   if (absl::Status status = ToStatus(error, "a stream for KV"); !status.ok()) return status;
   if (absl::Status status = pool->Reserve(kFirstStaging, kFirstBlocks); !status.ok()) return status;
@@ -62,7 +62,7 @@ absl::Status CudaKvPool::Reserve(size_t bytes, size_t blocks) {
   return absl::OkStatus();
 }
 
-cudaError_t CudaKvPool::Move(const KvSlice& slice, bool gather) {
+cudaError_t CudaKvPool::Move(const KvSlice& slice, void* run, bool gather) {
   const KvLayout& l = layout();
   auto* const ids = static_cast<int32_t*>(staging_.host_ids.get());
   std::copy(slice.blocks.begin(), slice.blocks.end(), ids);
@@ -79,7 +79,7 @@ cudaError_t CudaKvPool::Move(const KvSlice& slice, bool gather) {
                         .blocks = static_cast<const int32_t*>(staging_.ids.get()),
                         .num_blocks = int(slice.blocks.size()),
                         .layers = slice.layer_end - slice.layer_begin,
-                        .run = static_cast<unsigned char*>(staging_.run.get()),
+                        .run = static_cast<unsigned char*>(run),
                         .checksum = static_cast<uint64_t*>(staging_.sum.get())};
   error = gather ? GatherKv(args, stream_) : ScatterKv(args, stream_);
   if (error != cudaSuccess) return error;
@@ -98,7 +98,7 @@ absl::StatusOr<uint64_t> CudaKvPool::Gather(const KvSlice& slice, std::span<std:
   const std::lock_guard lock(moving_);
   if (absl::Status status = gpu_.MakeCurrent(); !status.ok()) return status;
   if (absl::Status status = Reserve(out.size(), slice.blocks.size()); !status.ok()) return status;
-  cudaError_t error = Move(slice, /*gather=*/true);
+  cudaError_t error = Move(slice, staging_.run.get(), /*gather=*/true);
   if (error == cudaSuccess) {
     error = cudaMemcpyAsync(staging_.host_run.get(), staging_.run.get(), out.size(), cudaMemcpyDeviceToHost, stream_);
   }
@@ -115,8 +115,25 @@ absl::StatusOr<uint64_t> CudaKvPool::Scatter(const KvSlice& slice, std::span<con
   std::memcpy(staging_.host_run.get(), in.data(), in.size());
   cudaError_t error =
       cudaMemcpyAsync(staging_.run.get(), staging_.host_run.get(), in.size(), cudaMemcpyHostToDevice, stream_);
-  if (error == cudaSuccess) error = Move(slice, /*gather=*/false);
+  if (error == cudaSuccess) error = Move(slice, staging_.run.get(), /*gather=*/false);
   return Await(error, in.size(), "KV to the GPU");
+}
+
+absl::StatusOr<uint64_t> CudaKvPool::MoveOnDevice(const KvSlice& slice, void* run, size_t bytes, bool gather) {
+  CHECK_EQ(bytes, SliceBytes(slice, layout()));
+  const std::lock_guard lock(moving_);
+  if (absl::Status status = gpu_.MakeCurrent(); !status.ok()) return status;
+  if (absl::Status status = Reserve(0, slice.blocks.size()); !status.ok()) return status;
+  return Await(Move(slice, run, gather), bytes, gather ? "KV to another GPU" : "KV from another GPU");
+}
+
+absl::StatusOr<uint64_t> CudaKvPool::GatherOnDevice(const KvSlice& slice, std::span<std::byte> out) {
+  return MoveOnDevice(slice, out.data(), out.size(), /*gather=*/true);
+}
+
+// The kernel only reads the run.
+absl::StatusOr<uint64_t> CudaKvPool::ScatterOnDevice(const KvSlice& slice, std::span<const std::byte> in) {
+  return MoveOnDevice(slice, const_cast<std::byte*>(in.data()), in.size(), /*gather=*/false);
 }
 
 }  // namespace sluice::kernels::cuda

@@ -5,19 +5,21 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/backend/device.h"
 #include "kernels/cuda/backend/memory.h"
+#include "kernels/cuda/transfer/device_links.h"
 
 namespace sluice::kernels::cuda {
 
 // Layers lie one after the other.
 class CudaKvPool final : public KvPool, private DeviceKv {
  public:
-  // `device` outlives the pool.
+  // `device` outlives the pool. nccl: as NcclLibrary::Load's, for its links.
   static absl::StatusOr<std::unique_ptr<CudaKvPool>> Create(const KvLayout& layout, int num_blocks,
-                                                            const Device& device);
+                                                            const Device& device, const std::string& nccl = "");
   ~CudaKvPool() override;
 
   void* layer_data(int layer) override { return At(layer); }
@@ -33,14 +35,18 @@ class CudaKvPool final : public KvPool, private DeviceKv {
     PinnedMemory host_run, host_ids, host_sum;
   };
 
-  CudaKvPool(const KvLayout& layout, int num_blocks, DeviceMemory memory, const Device& gpu)
-      : KvPool(layout, num_blocks), memory_(std::move(memory)), gpu_(gpu) {}
+  CudaKvPool(const KvLayout& layout, int num_blocks, DeviceMemory memory, const Device& gpu, const std::string& nccl)
+      : KvPool(layout, num_blocks), memory_(std::move(memory)), gpu_(gpu), links_(gpu, nccl) {}
   absl::StatusOr<uint64_t> Gather(const KvSlice& slice, std::span<std::byte> out) override;
   absl::StatusOr<uint64_t> Scatter(const KvSlice& slice, std::span<const std::byte> in) override;
+  absl::StatusOr<uint64_t> GatherOnDevice(const KvSlice& slice, std::span<std::byte> out) override;
+  absl::StatusOr<uint64_t> ScatterOnDevice(const KvSlice& slice, std::span<const std::byte> in) override;
+  DeviceLinks* links() override { return &links_; }
 
   absl::Status Reserve(size_t bytes, size_t blocks);
-  // Copies on stream_ between the pool and staging_.run.
-  cudaError_t Move(const KvSlice& slice, bool gather);
+  // Copies on stream_ between the pool and the run, which is device memory.
+  cudaError_t Move(const KvSlice& slice, void* run, bool gather);
+  absl::StatusOr<uint64_t> MoveOnDevice(const KvSlice& slice, void* run, size_t bytes, bool gather);
   absl::StatusOr<uint64_t> Await(cudaError_t error, size_t bytes, const char* doing);
 
   size_t layer_bytes() const { return size_t(num_blocks()) * layout().block_bytes(); }
@@ -51,6 +57,7 @@ class CudaKvPool final : public KvPool, private DeviceKv {
   std::mutex moving_;              // one slice at a time
   cudaStream_t stream_ = nullptr;  // beside the steps
   Staging staging_;
+  CudaDeviceLinks links_;
 };
 
 }  // namespace sluice::kernels::cuda

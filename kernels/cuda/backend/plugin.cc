@@ -8,7 +8,11 @@ using sluice::kernels::CudaPlugin;
 
 constexpr CudaPlugin kPlugin = {
     .build = sluice::kernels::kCudaPluginBuild, .new_backend = [](const sluice::kernels::CudaPluginOptions& options) {
-      return sluice::kernels::cuda::NewCudaBackend({.device = options.device, .graphs = options.graphs, .kv = options.kv});
+      return sluice::kernels::cuda::NewCudaBackend({.device = options.device,
+                                                    .graphs = options.graphs,
+                                                    .kv = options.kv,
+                                                    .nccl_library = options.nccl_library,
+                                                    .rank_timeout = absl::Seconds(options.rank_timeout_seconds)});
     }};
 
 }  // namespace

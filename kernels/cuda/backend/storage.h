@@ -36,13 +36,15 @@ class CudaWeight final : public Weight {
 // [max_rows][stride], zeros behind cols. The residual stream is f32, everything else bf16.
 class CudaActivation final : public Activation {
  public:
-  CudaActivation(int cols, DeviceMemory memory) : Activation(cols), memory_(std::move(memory)) {}
+  CudaActivation(int cols, bool f32, DeviceMemory memory) : Activation(cols), f32_(f32), memory_(std::move(memory)) {}
 
   int64_t stride() const { return PaddedRow(cols()); }
+  bool is_f32() const { return f32_; }
   float* f32() const { return static_cast<float*>(memory_.get()); }
   __nv_bfloat16* bf16() const { return static_cast<__nv_bfloat16*>(memory_.get()); }
 
  private:
+  bool f32_;
   DeviceMemory memory_;
 };
 

@@ -95,6 +95,7 @@ struct Rank {
     buffer = static_cast<float*>(memory);
     const std::vector<float> own(256, float(rank + 1));
     (void)cudaMemcpy(buffer, own.data(), sizeof(float) * own.size(), cudaMemcpyHostToDevice);
+    (void)cudaDeviceSynchronize();  // the copy may return before it has arrived, and `stream` does not wait for it
     return absl::OkStatus();
   }
 

@@ -14,7 +14,8 @@ namespace host_cuda {
 namespace {
 
 constexpr size_t kArena = 1 << 20;
-constexpr int kFresh = 0xff, kMark = 0xa5;
+// What is fresh is NaN; what lies between variables is a number so large that whoever reads it is wrong.
+constexpr int kFresh = 0xff, kMark = 0x7f;
 constexpr size_t kDynamicAlignment = 1024;
 
 }  // namespace

@@ -116,7 +116,7 @@ TEST(Planted, HalfAWarpWithAFullMask) {
 
 TEST(Planted, SharedOverrun) {
 #if defined(HOST_CUDA_ASAN)
-  EXPECT_DEATH(BlockSum(kSharedOverrun), "use-after-poison.*");
+  EXPECT_DEATH(BlockSum(kSharedOverrun), "use-after-poison.*planted.cu:[0-9]+");
 #else
   ForEveryOrder([] { EXPECT_THAT(BlockSum(kSharedOverrun), HasSubstr("shared memory overrun")); });
 #endif
@@ -124,7 +124,7 @@ TEST(Planted, SharedOverrun) {
 
 #if defined(HOST_CUDA_ASAN)
 TEST(Planted, GlobalOverrun) {
-  EXPECT_DEATH(BlockSum(kGlobalOverrun), "heap-buffer-overflow");
+  EXPECT_DEATH(BlockSum(kGlobalOverrun), "heap-buffer-overflow.*planted.cu:[0-9]+");
 }
 #endif
 
@@ -183,9 +183,9 @@ TEST(Planted, RacesAreReported) {
   EXPECT_EXIT(EndAfter(BlockSum(kNone)), ::testing::ExitedWithCode(0), "");
   EXPECT_EXIT(EndAfter(HandOver(kNone)), ::testing::ExitedWithCode(0), "");
   EXPECT_EXIT(EndAfter(Tiles(kNone)), ::testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(EndAfter(BlockSum(kNoBarrier)), ::testing::ExitedWithCode(66), "data race");
-  EXPECT_EXIT(EndAfter(Tiles(kNoBarrierAfterRead)), ::testing::ExitedWithCode(66), "data race");
-  EXPECT_EXIT(EndAfter(HandOver(kNoFence)), ::testing::ExitedWithCode(66), "data race");
+  EXPECT_EXIT(EndAfter(BlockSum(kNoBarrier)), ::testing::ExitedWithCode(66), "data race.*planted.cu:[0-9]+");
+  EXPECT_EXIT(EndAfter(Tiles(kNoBarrierAfterRead)), ::testing::ExitedWithCode(66), "data race.*planted.cu:[0-9]+");
+  EXPECT_EXIT(EndAfter(HandOver(kNoFence)), ::testing::ExitedWithCode(66), "data race.*planted.cu:[0-9]+");
 }
 #endif
 
