@@ -1,8 +1,8 @@
 // The CUDA backend: kernels/backend.h on one GPU of compute capability 8.0 or more, one stream for all its work.
 //
 // Numerics id "cuda-bf16.1": weights and what flows between phases in bf16, sums and the residual stream in f32, K and
-// V in bf16, or, "cuda-bf16.1+kv8.1", in int8 (rows/rope_kv.h). Quantised files are dequantised at load. A row's bits depend on that row and its keys alone; ranks that
-// share a model get the bits of one.
+// V in bf16, or, "cuda-bf16.1+kv8.1", in int8 (rows/rope_kv.h). Quantised files are dequantised at load. A row's bits
+// depend on that row and its keys alone; ranks that share a model get the bits of one.
 //
 // Limits: one process uses one device; a context and its pools and weights are used by one thread at a time.
 #pragma once

@@ -60,7 +60,6 @@ class CudaContext final : public Context {
   absl::Status Meet(const CudaOptions& options);
   void Note(const absl::Status& status);
   void Await();
-  // What Finish brings to the host.
   void FindMaxima();  // of the logits that this rank has
   bool leads() const { return ranks_ == nullptr || ranks_->rank() == 0; }
   void Launch();
