@@ -84,7 +84,7 @@ TEST(ConformanceCanFail, BlockTablesThatAreNotFollowed) {
 // Where a row may depend on the batch, what is no rounding still shows.
 TEST(ConformanceCanFail, MoreThanRoundingWhereBitsDependOnTheBatch) {
   EXPECT_THAT(CaughtBy(Fault::kNone, 1e-3), testing::IsEmpty());
-  EXPECT_THAT(CaughtBy(Fault::kLogitsDependOnBatch, 1e-3), testing::IsEmpty()) << "the last bit of a logit";
+  EXPECT_THAT(CaughtBy(Fault::kKvDependsOnChunk, 1e-3), testing::IsEmpty()) << "the last bit of an element of V";
   EXPECT_THAT(CaughtBy(Fault::kBlocksInOrder, 1e-3),
               IsSupersetOf({"BlockTables.AnyOrder", "SharedBlocks.BlocksOfAnother"}));
   EXPECT_THAT(CaughtBy(Fault::kLogitsOfOtherRows, 1e-3), testing::ElementsAre("HeadRows.OfAnyRows"));
