@@ -9,14 +9,14 @@
 namespace sluice::router {
 namespace {
 
-void AddWeight(const std::string& entry, std::map<std::string, double>& weights) {
+void AddWeight(const std::string& entry, std::vector<std::pair<std::string, double>>& weights) {
   const size_t at = entry.rfind('=');
   double weight = 0;
   if (at == std::string::npos || !absl::SimpleAtod(entry.substr(at + 1), &weight) || !(weight > 0) ||
       !std::isfinite(weight)) {
     throw CLI::ValidationError("--tenant-weight", "\"" + entry + "\" is not NAME=WEIGHT with a weight above 0");
   }
-  weights[entry.substr(0, at)] = weight;
+  weights.emplace_back(entry.substr(0, at), weight);
 }
 
 }  // namespace

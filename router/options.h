@@ -1,9 +1,10 @@
 // The command line of sluice_router.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "CLI/App.hpp"
 
@@ -19,7 +20,7 @@ struct Options {
   int headroom_tokens = 0;
   int queue_limit = 1024;
   int tenant_queue_limit = 0;
-  std::map<std::string, double> tenant_weights;
+  std::vector<std::pair<std::string, double>> tenant_weights;
   int max_moves = 4;
   int failover_wait_ms = 30000;
   int lease_ms = 10000;

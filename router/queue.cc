@@ -26,8 +26,10 @@ void Queue::PutBack(Entry entry) {
 }
 
 double Queue::WeightOf(const std::string& tenant) const {
-  const auto weight = options_.weights.find(tenant);
-  return weight == options_.weights.end() ? 1.0 : weight->second;
+  for (const auto& [name, weight] : options_.weights) {
+    if (name == tenant) return weight;
+  }
+  return 1;
 }
 
 double Queue::Charge(const Entry& entry) const {

@@ -15,6 +15,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -35,8 +36,8 @@ struct Ticket {
 
 struct QueueOptions {
   int limit = 1024;
-  int tenant_limit = 0;                   // of one tenant; 0: none but `limit`
-  std::map<std::string, double> weights;  // a tenant's share; who is not named has 1
+  int tenant_limit = 0;                                 // of one tenant; 0: none but `limit`
+  std::vector<std::pair<std::string, double>> weights;  // a tenant's share; who is not named has 1
 };
 
 class Queue {
