@@ -30,6 +30,8 @@ struct Submit {
   pb::SequenceSpec sequence;
   absl::Time received;
   absl::Time deadline = absl::InfiniteFuture();
+  absl::Duration ttft_limit;  // what the client wants to be told early if it can't be; zero: none
+  absl::Duration tpot_limit;
 };
 
 // The client does not want the answer any more. The edge has told it already or it is gone, but it still gets its

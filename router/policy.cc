@@ -284,7 +284,7 @@ std::string ExplainAll(const Pools& pools, const Demand& demand, Policy policy) 
   for (const Candidate& p : pools.prefill) {
     for (const Candidate& d : pools.decode) {
       if (pools.pair(p.incarnation, d.incarnation) == PairState::kUp) continue;
-      absl::StrAppend(&text, "[", p.name, " with ", d.name, ": the pair is not up]");
+      absl::StrAppendFormat(&text, "[%s with %s: the pair is not up]", p.name, d.name);
     }
   }
   return text;

@@ -7,18 +7,18 @@
 //   credit     = prefix hit * blocks / (blocks + blocks that the backlog will fill)
 //   tpot(W)    = step(sequences + own) * (1 + max(0, use - 0.8) * 5)
 //
-// `rate` and `step` are learned (load_model.h); L is what the answer may have left, 256 at most. The credit decays since
-// a backlog drives out what is cached now. `use` is the share of blocks that are taken, with the request: memory that
-// runs out ends in recomputation. A prefix is worth what it saves at that worker and no more, so a hot spot costs its
-// queue, and nothing is cut off by a threshold. If the request has limits of its own (SLO), who is predicted to keep
-// them comes first.
+// `rate` and `step` are learned (load_model.h); L is what the answer may have left, 256 at most. The credit decays
+// since a backlog drives out what is cached now. `use` is the share of blocks that are taken, with the request: memory
+// that runs out ends in recomputation. A prefix is worth what it saves at that worker and no more, so a hot spot costs
+// its queue, and nothing is cut off by a threshold. If the request has limits of its own (SLO), who is predicted to
+// keep them comes first.
 //
-// Others, for comparison: `prefix` (the longest hit, then the least backlog), `least-loaded` (as `slo` without prefixes),
-// `round-robin` (whoever was asked longest ago).
+// Others, for comparison: `prefix` (the longest hit, then the least backlog), `least-loaded` (as `slo` without
+// prefixes), `round-robin` (whoever was asked longest ago).
 //
-// Whoever has failed the request before comes last under each. Ties are drawn at random. An answer of one token needs no
-// D. A decode worker computes a prompt itself where no prefill worker is alive (`fallback`), or where what is left of
-// the prompt is short (`local_prefill_tokens`) and that is predicted to be better.
+// Whoever has failed the request before comes last under each. Ties are drawn at random. An answer of one token needs
+// no D. A decode worker computes a prompt itself where no prefill worker is alive (`fallback`), or where what is left
+// of the prompt is short (`local_prefill_tokens`) and that is predicted to be better.
 //
 // Room means:
 //  - both: the blocks fit, its step has rows for the choices beside those it has, and a prompt backlog of less than a

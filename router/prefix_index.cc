@@ -57,9 +57,8 @@ void PrefixIndex::Settle(const engine::BlockHash& name, Slot slot, Worker& worke
   auto it = blocks_.find(name);
   if (it == blocks_.end()) return;
   Holders& holders = it->second;
-  const auto empty = std::find_if(holders.begin(), holders.end(), [&](const Holder& h) {
-    return h.slot == slot && !h.stored && h.promises == 0;
-  });
+  const auto empty = std::find_if(holders.begin(), holders.end(),
+                                  [&](const Holder& h) { return h.slot == slot && !h.stored && h.promises == 0; });
   if (empty == holders.end()) return;
   *empty = holders.back();
   holders.pop_back();
@@ -129,7 +128,8 @@ void PrefixIndex::Forget(uint64_t id) {
   if (worker->blocks > 0) {
     absl::erase_if(blocks_, [&](auto& entry) {
       Holders& holders = entry.second;
-      const auto its = std::remove_if(holders.begin(), holders.end(), [&](const Holder& h) { return h.slot == worker->slot; });
+      const auto its =
+          std::remove_if(holders.begin(), holders.end(), [&](const Holder& h) { return h.slot == worker->slot; });
       entries_ -= size_t(holders.end() - its);
       holders.erase(its, holders.end());
       return holders.empty();

@@ -12,10 +12,10 @@
 namespace sluice::router {
 namespace {
 
+using engine::BlockHash;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
-using engine::BlockHash;
 
 BlockHash Name(uint64_t i) {
   return {i, i * 0x9E3779B97F4A7C15u};

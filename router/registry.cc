@@ -59,6 +59,7 @@ absl::StatusOr<std::vector<Registry::Loss>> Registry::Announce(uint64_t session,
   if (worker.state == pb::WORKER_STATE_GONE) worker = WorkerRecord();  // it was silent for a lease and is back
   if (worker.incarnation() == 0) worker.connect_at = now;
   worker.info = info;
+  worker.shown = worker.name();
   worker.session = session;
   worker.last_heard = now;
   UpdateState(worker, now);

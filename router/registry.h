@@ -36,6 +36,7 @@ struct RegistryOptions {
 
 struct WorkerRecord {
   pb::WorkerInfo info;
+  std::string shown;  // name()
   pb::WorkerReport report;
   pb::WorkerState state = pb::WORKER_STATE_SUSPECT;
   uint64_t session = 0;  // 0: the announce stream is lost
