@@ -12,7 +12,10 @@ namespace sluice::router {
 
 class Breaker {
  public:
+  // Failures at about the same time are one: a pair that breaks fails all that it carries.
   void Failed(absl::Time now) {
+    if (now - last_failure_ < kSameCause) return;
+    last_failure_ = now;
     ++failures_;
     if (failures_ < kFailures) return;
     pause_ = std::min(kLongest, pause_ == absl::ZeroDuration() ? kFirst : 2 * pause_);
@@ -32,10 +35,12 @@ class Breaker {
 
  private:
   static constexpr int kFailures = 3;
+  static constexpr absl::Duration kSameCause = absl::Milliseconds(100);
   static constexpr absl::Duration kFirst = absl::Seconds(1);
   static constexpr absl::Duration kLongest = absl::Seconds(30);
 
   int failures_ = 0;
+  absl::Time last_failure_ = absl::InfinitePast();
   absl::Duration pause_;
   absl::Time open_until_ = absl::InfinitePast();
 };

@@ -8,6 +8,16 @@
 #include "router/worker_error.h"
 
 namespace sluice::router {
+namespace {
+
+// A prefill worker's last word on a request.
+bool HandedOver(const pb::WorkerEvent& event) {
+  const auto& entries = event.progress().events();
+  return std::any_of(entries.begin(), entries.end(), [](const auto& entry) { return entry.name() == "transfer_done"; });
+}
+
+}  // namespace
+
 RouterCore::RouterCore(const CoreOptions& options)
     : options_(options),
       rng_(options.seed),
@@ -309,10 +319,8 @@ void RouterCore::On(WorkerBatch& event) {
 bool RouterCore::OnClosing(uint64_t incarnation, const AttemptKey& key, const pb::WorkerEvent& event) {
   auto it = closing_.find({incarnation, key});
   if (it == closing_.end()) return false;
-  const auto handed_over = [](const pb::TimelineEvent& entry) { return entry.name() == "transfer_done"; };
-  const auto& entries = event.progress().events();
   if (event.has_failed() || event.has_refused() || (event.has_finished() && event.finished().last()) ||
-      std::any_of(entries.begin(), entries.end(), handed_over)) {
+      HandedOver(event)) {
     EndAt(incarnation, key);
     closing_.erase(it);
   }
@@ -386,6 +394,7 @@ void RouterCore::OnWorkerEvent(WorkerRecord& worker, const pb::WorkerEvent& even
       breakers_.erase(incarnation);
       return Apply(request, request.OnFinished(from, event.finished(), now_));
     case pb::WorkerEvent::kProgress:
+      if (HandedOver(event)) breakers_.erase(incarnation);
       return Apply(request, request.OnProgress(from, event.progress(), now_));
     case pb::WorkerEvent::EVENT_NOT_SET:
       return;

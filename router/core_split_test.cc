@@ -256,11 +256,12 @@ TEST(CoreSplitTest, APrefillWorkerGetsAStepAndAHalfBeyondWhatRuns) {
 
 TEST(CoreSplitTest, ThePromptsPrefixAtPNeedsNoRoom) {
   World world = PairedWorld();
-  world.Submit(10, 8, absl::InfiniteFuture(), 0, 200);
-  world.Submit(11, 8, absl::InfiniteFuture(), 0, 200);
-  EXPECT_TRUE(world.Reserved(11)) << "the first one's blocks will be there: eight tokens are left";
-  world.Submit(12, 8, absl::InfiniteFuture(), 0, 200);
+  for (uint64_t call = 10; call < 13; ++call) world.Submit(call, 8, absl::InfiniteFuture(), 0, 100);
+  EXPECT_TRUE(world.Reserved(12)) << "the first one's blocks will be there: four tokens are left of each other one";
   EXPECT_EQ(world.core_.sizes().promises, 3);
+  world.Do(WorkerLeaving{kP});
+  world.Do(WorkerLeaving{kD});
+  EXPECT_EQ(world.core_.sizes().promises, 0);
 }
 
 TEST(CoreSplitTest, ProgressMakesRoomForTheNextPrompt) {
