@@ -41,13 +41,13 @@ pb::ClusterState RouterCore::State() const {
 }
 
 RouterCore::Sizes RouterCore::sizes() const {
-  Sizes sizes{int(requests_.size()),
-              int(wire_ids_.size()),
-              queue_.size(),
-              int(deadlines_.size()),
-              int(closing_.size()),
-              int(parked_.size()),
-              0};
+  Sizes sizes{.requests = int(requests_.size()),
+              .wire_ids = int(wire_ids_.size()),
+              .queued = queue_.size(),
+              .deadlines = int(deadlines_.size()),
+              .closing = int(closing_.size()),
+              .parked = int(parked_.size()),
+              .promises = int(prefixes_.promises())};
   for (const auto& [incarnation, load] : loads_) sizes.attempts += load.attempts();
   return sizes;
 }
