@@ -39,6 +39,8 @@ void RouterCore::On(Submit& event) {
   const uint64_t call = event.call;
   const absl::Time deadline = event.deadline;
   std::string wire_id = absl::StrCat(event.request_id, "/", call);
+  if (event.ttft_limit == absl::ZeroDuration()) event.ttft_limit = options_.ttft_slo;
+  if (event.tpot_limit == absl::ZeroDuration()) event.tpot_limit = options_.tpot_slo;
   auto request = std::make_unique<Request>(std::move(event), wire_id, options_.request);
   absl::Status refused = CheckNew(*request);
   absl::Duration retry_after = absl::ZeroDuration();
@@ -199,6 +201,7 @@ void RouterCore::AnswerAnnouncement(WorkerRecord& worker) {
   reply.set_router_incarnation(options_.router_incarnation);
   reply.set_lease_ms(int32_t(absl::ToInt64Milliseconds(options_.registry.lease)));
   reply.set_heartbeat_ms(int32_t(absl::ToInt64Milliseconds(options_.registry.heartbeat)));
+  reply.set_drain(worker.told_to_drain);
   if (worker.info.role() == pb::ROLE_PREFILL) {
     worker.peers_told = registry_.DecodePeers();
     worker.peers_session = worker.session;
@@ -299,6 +302,19 @@ void RouterCore::On(LinkDown& event) {
   const std::string why = absl::StrFormat("%s: the work stream broke: %s", worker->name(), event.why.message());
   if (was_up || worker->backoff < absl::Milliseconds(200)) Say(false, absl::StrCat("worker ", why));
   LoseRequests(worker->incarnation(), why);
+}
+
+void RouterCore::On(DrainWorker& event) {
+  WorkerRecord* worker = registry_.Find(event.incarnation);
+  if (worker == nullptr || worker->state == pb::WORKER_STATE_GONE) return;
+  registry_.Drain(*worker, now_);
+  Say(false, absl::StrCat("worker ", worker->name(), " is drained: it gets no new requests",
+                          event.hand_over ? ", and those that it has go on elsewhere" : ""));
+  // Over both streams: the one that is open reaches it.
+  if (worker->session != 0) AnswerAnnouncement(*worker);
+  pb::RouterMessage message;
+  message.mutable_drain()->set_hand_over(event.hand_over && worker->info.role() != pb::ROLE_PREFILL);
+  Send(event.incarnation, std::move(message));
 }
 
 void RouterCore::On(WorkerBatch& event) {

@@ -35,6 +35,8 @@ struct CoreOptions {
   RegistryOptions registry;
   QueueOptions queue;
   PolicyOptions policy;
+  absl::Duration ttft_slo;  // of requests that bring none; zero: none
+  absl::Duration tpot_slo;
   size_t prefix_entries = 1 << 20;  // (block, worker) pairs that the prefix index holds
   RequestOptions request;
   uint64_t router_incarnation = 1;
@@ -79,6 +81,7 @@ class RouterCore {
   void On(AnnounceLost& event);
   void On(LinkUp& event);
   void On(LinkDown& event);
+  void On(DrainWorker& event);
   void On(WorkerBatch& event);
   void On(Tick&) {}
   void On(Shutdown& event);

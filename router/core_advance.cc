@@ -202,11 +202,10 @@ void RouterCore::PublishPool() {
     for (const Candidate& c : candidates) at_least = std::max(at_least, TokenCapacity(*c.load));
     return at_least;
   };
-  // With prefill workers alone, only answers of one token are possible.
   const int64_t answers = largest(live.both, largest(live.decode, 0));
   pool.token_capacity = int(std::min<int64_t>(1 << 30, answers > 0 ? answers : largest(live.prefill, 0)));
   const auto active = [](const Candidate& c) { return c.active; };
-  const bool local = options_.policy.fallback && live.prefill.empty();
+  const bool alone = options_.policy.fallback && (live.prefill.empty() || live.decode.empty());
   const auto paired = [&](const Candidate& p) {
     return p.active && std::any_of(live.decode.begin(), live.decode.end(), [&](const Candidate& d) {
              return d.active && live.pair(p.incarnation, d.incarnation) == PairState::kUp;
@@ -214,7 +213,8 @@ void RouterCore::PublishPool() {
   };
   pool.serving = !shut_down_ && (std::any_of(live.both.begin(), live.both.end(), active) ||
                                  std::any_of(live.prefill.begin(), live.prefill.end(), paired) ||
-                                 (local && std::any_of(live.decode.begin(), live.decode.end(), active)));
+                                 (alone && (std::any_of(live.decode.begin(), live.decode.end(), active) ||
+                                            std::any_of(live.prefill.begin(), live.prefill.end(), active))));
   if (pool.serving == published_.serving && pool.token_capacity == published_.token_capacity) return;
   published_ = pool;
   actions_.push_back(pool);

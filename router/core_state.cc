@@ -30,6 +30,11 @@ pb::ClusterState RouterCore::State() const {
     status.set_running(worker.report.running());
     status.set_waiting(worker.report.waiting());
     *status.mutable_engine() = worker.report.engine();
+    if (const auto load = loads_.find(incarnation); load != loads_.end()) {
+      status.set_requests(load->second.attempts());
+      status.set_prompt_tokens_per_s(load->second.prompt_tokens_per_s());
+    }
+    status.set_step_ms(worker.report.step_ms());
     for (const pb::KvFlow& flow : worker.report.kv_flows()) {
       pb::KvFlow& shown = *status.add_kv_flows();
       shown = flow;

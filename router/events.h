@@ -75,6 +75,12 @@ struct LinkDown {
   absl::Status why;
 };
 
+// An operator wants the worker to get no new work.
+struct DrainWorker {
+  uint64_t incarnation = 0;
+  bool hand_over = false;  // what it decodes goes on elsewhere
+};
+
 // One message of a Work stream.
 struct WorkerBatch {
   uint64_t link = 0;
@@ -88,7 +94,7 @@ struct Tick {};
 struct Shutdown {};
 
 using Event = std::variant<Submit, ClientCancel, StopFound, WorkerAnnounced, WorkerHeartbeat, WorkerLeaving,
-                           AnnounceLost, LinkUp, LinkDown, WorkerBatch, Tick, Shutdown>;
+                           AnnounceLost, LinkUp, LinkDown, DrainWorker, WorkerBatch, Tick, Shutdown>;
 
 // ---- actions ----
 

@@ -76,6 +76,9 @@ class WorkerLoad {
   double step_ms(int rows) const { return steps_.known() ? steps_.At(rows) : kUnknownMs * std::max(1, rows); }
   double ms_per_prompt_token() const { return ms_per_prompt_token_ > 0 ? ms_per_prompt_token_ : kUnknownMs; }
 
+  double prompt_tokens_per_s() const {
+    return ms_per_prompt_token_ > 0 ? 1000 / ms_per_prompt_token_ : 0;
+  }  // 0: unknown
   pb::Role role() const { return role_; }
 
   int block_size() const { return block_size_; }

@@ -19,11 +19,12 @@ bool HasCredit(const WorkerLoad& load, const Demand& demand, int cached) {
   return load.role() == pb::ROLE_PREFILL && backlog - step + demand.prompt_tokens - cached <= 3 * step / 2;
 }
 
-bool HasRoom(const WorkerLoad& load, const Demand& demand, int cached) {
+// `whole`: it computes prompt and answer, whatever its role.
+bool HasRoom(const WorkerLoad& load, const Demand& demand, int cached, bool whole = false) {
   if (load.held_back() || demand.Blocks(load.block_size()) > load.blocks_free()) return false;
-  if (load.role() == pb::ROLE_PREFILL) return HasCredit(load, demand, cached);
+  if (load.role() == pb::ROLE_PREFILL && !whole) return HasCredit(load, demand, cached);
   if (load.max_running() > 0 && load.choices() + demand.choices > load.max_running()) return false;
-  return load.role() == pb::ROLE_DECODE || HasCredit(load, demand, cached);
+  return (load.role() == pb::ROLE_DECODE && !whole) || HasCredit(load, demand, cached);
 }
 
 bool RunsAll(const WorkerLoad& load, const Demand& demand) {
@@ -184,10 +185,11 @@ void ConsiderPairs(const std::vector<Offer>& prefill, const std::vector<Offer>& 
   }
 }
 
-// Decode workers that may compute the prompt, too.
-bool MayBeLocal(const Candidate& d, const Pools& pools, const Demand& demand, const PolicyOptions& options) {
-  if (options.fallback && pools.prefill.empty()) return true;
-  return demand.prompt_tokens - d.cached_tokens <= options.local_prefill_tokens;
+// Workers that may compute prompt and answer though their role is one of them.
+bool MayDoBoth(const Candidate& c, const Pools& pools, const Demand& demand, const PolicyOptions& options) {
+  const bool prompts = c.load->role() == pb::ROLE_PREFILL;
+  if (options.fallback && (prompts ? pools.decode.empty() : pools.prefill.empty())) return true;
+  return !prompts && demand.prompt_tokens - c.cached_tokens <= options.local_prefill_tokens;
 }
 
 Choice Cheapest(const Pools& pools, const Demand& demand, const PolicyOptions& options, std::mt19937_64& rng) {
@@ -210,9 +212,12 @@ Choice Cheapest(const Pools& pools, const Demand& demand, const PolicyOptions& o
   } else {
     ConsiderPairs(prefill, offers(pools.decode, demand, AnswerCost), pools, choice);
   }
-  for (const Candidate& d : pools.decode) {
-    if (!MayBeLocal(d, pools, demand, options) || !CanTake(d, demand)) continue;
-    choice.Consider(nullptr, &d, BothCost(d, demand, options.policy));
+  for (const std::vector<Candidate>* pool : {&pools.decode, &pools.prefill}) {
+    for (const Candidate& c : *pool) {
+      if (!MayDoBoth(c, pools, demand, options) || !c.active || !Fits(c, demand)) continue;
+      if (!HasRoom(*c.load, demand, c.cached_tokens, true)) continue;
+      choice.Consider(nullptr, &c, BothCost(c, demand, options.policy));
+    }
   }
   return choice;
 }
@@ -230,6 +235,7 @@ bool CouldPair(const Pools& pools, const Candidate& p, const Demand& demand) {
 bool FitsSomewhere(const Pools& pools, const Demand& demand, const PolicyOptions& options) {
   if (AnyFits(pools.both, demand)) return true;
   if (options.fallback && pools.prefill.empty() && AnyFits(pools.decode, demand)) return true;
+  if (options.fallback && pools.decode.empty() && AnyFits(pools.prefill, demand)) return true;
   return std::any_of(pools.prefill.begin(), pools.prefill.end(), [&](const Candidate& p) {
     return Fits(p, AtPrefill(demand)) && (demand.answer_tokens == 1 || CouldPair(pools, p, demand));
   });
@@ -348,7 +354,7 @@ std::string WhoIsMissing(const Pools& pools, const Demand& demand, const PolicyO
   if (pools.prefill.empty()) {
     return "no prefill worker is alive; start one, or try again when one has announced itself";
   }
-  if (demand.answer_tokens == 1) return "";
+  if (demand.answer_tokens == 1 || (pools.decode.empty() && options.fallback)) return "";
   if (pools.decode.empty()) return "no decode worker is alive; start one, or try again when one has announced itself";
   for (const Candidate& p : pools.prefill) {
     for (const Candidate& d : pools.decode) {

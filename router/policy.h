@@ -17,8 +17,8 @@
 // prefixes), `round-robin` (whoever was asked longest ago).
 //
 // Whoever has failed the request before comes last under each. Ties are drawn at random. An answer of one token needs
-// no D. A decode worker computes a prompt itself where no prefill worker is alive (`fallback`), or where what is left
-// of the prompt is short (`local_prefill_tokens`) and that is predicted to be better.
+// no D. Where no worker of one role is alive, those of the other do both (`fallback`). A decode worker may also compute
+// a prompt of which little is left to compute (`local_prefill_tokens`), where that is predicted to be better.
 //
 // Room means:
 //  - both: the blocks fit, its step has rows for the choices beside those it has, and a prompt backlog of less than a

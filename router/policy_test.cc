@@ -219,7 +219,8 @@ TEST_F(PolicyTest, ManyAnswersOfOneTokenStayAtThePrefillWorker) {
   EXPECT_EQ(placement.kind, Placement::Kind::kPlace);
   EXPECT_EQ(placement.prefill, 1u);
   EXPECT_EQ(placement.decode, 0u);
-  EXPECT_EQ(Place(pools, {16, 2, 4}, {}, false, rng_).kind, Placement::Kind::kNoWorker);
+  EXPECT_EQ(Place(pools, {16, 2, 4}, {.fallback = false}, false, rng_).kind, Placement::Kind::kNoWorker);
+  EXPECT_EQ(Place(pools, {16, 2, 4}, {}, false, rng_).decode, 1u) << "it does both while there is no decode worker";
 }
 
 TEST_F(PolicyTest, FewSequencesAreBetterCompanyThanMany) {
@@ -364,6 +365,10 @@ TEST_F(PairPolicyTest, WhereARoleIsMissingTheOtherDoesBoth) {
   EXPECT_EQ(placed.kind, Placement::Kind::kPlace);
   EXPECT_EQ(placed.prefill, 0u);
   EXPECT_EQ(Placed({100, 64}, {.fallback = false}).kind, Placement::Kind::kNoWorker);
+  pools_.prefill = {Add(1, Role(pb::ROLE_PREFILL))};
+  pools_.decode.clear();
+  EXPECT_EQ(Placed({100, 64}).decode, 1u);
+  EXPECT_EQ(Placed({100, 64}).prefill, 0u);
 }
 
 TEST_F(PairPolicyTest, ThePredictionSharesTheQueueAmongAll) {
