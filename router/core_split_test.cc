@@ -74,7 +74,9 @@ TEST(CoreSplitTest, AnswersWhateverComesFirst) {
 }
 
 TEST(CoreSplitTest, OneTokenNeedsNoDecodeWorker) {
-  World world;
+  CoreOptions options;
+  options.policy.fallback = false;
+  World world(options);
   world.Join(kP, kP, 100, pb::ROLE_PREFILL);
   EXPECT_FALSE(world.pool_.serving);
   world.Submit(10, 1);
