@@ -59,15 +59,7 @@ class Cluster {
       Join(uint64_t(i), pb::ROLE_PREFILL);
       Join(uint64_t(1000000 + i), pb::ROLE_DECODE);
     }
-    for (int i = 1; i <= settings.workers; ++i) {
-      pb::WorkerReport report = Report();
-      for (int j = 1; j <= settings.workers; ++j) {
-        pb::PairStatus& pair = *report.add_pairs();
-        pair.set_decode_incarnation(uint64_t(1000000 + j));
-        pair.set_up(true);
-      }
-      Do(WorkerHeartbeat{uint64_t(i), report});
-    }
+    for (int i = 1; i <= settings.workers; ++i) Do(WorkerHeartbeat{uint64_t(i), Report(true)});
   }
 
   void Ask(uint64_t call, int prompt, int first_token) {
@@ -85,8 +77,13 @@ class Cluster {
   const RouterCore& core() const { return core_; }
 
  private:
-  pb::WorkerReport Report() {
+  pb::WorkerReport Report(bool prefill) {
     pb::WorkerReport report;
+    for (int j = 1; prefill && j <= settings_.workers; ++j) {
+      pb::PairStatus& pair = *report.add_pairs();
+      pair.set_decode_incarnation(uint64_t(1000000 + j));
+      pair.set_up(true);
+    }
     report.set_sequence(++reports_);
     report.set_blocks_free(1000000);
     return report;
@@ -111,7 +108,7 @@ class Cluster {
   }
 
   void Do(Event event) {
-    for (Action& action : core_.Handle(std::move(event), now_ += absl::Microseconds(10))) {
+    for (Action& action : core_.Handle(std::move(event), now_ += absl::Nanoseconds(100))) {
       if (auto* connect = std::get_if<ConnectWorker>(&action)) {
         links_[connect->incarnation] = connect->link;
       } else if (auto* send = std::get_if<SendToWorker>(&action)) {
@@ -125,8 +122,8 @@ class Cluster {
     }
   }
 
-  void Say(uint64_t link, pb::WorkerMessage message) {
-    *message.mutable_report() = Report();
+  void Say(uint64_t link, pb::WorkerMessage message, bool prefill) {
+    *message.mutable_report() = Report(prefill);
     Do(WorkerBatch{link, std::move(message)});
   }
 
@@ -146,7 +143,7 @@ class Cluster {
     event.mutable_lease_granted()->set_lease_id(++leases_);
     event.mutable_lease_granted()->set_lease_ms(1 << 30);
     decode_link_ = sent.link;
-    Say(sent.link, std::move(message));
+    Say(sent.link, std::move(message), false);
   }
 
   void OnPrefill(const SendToWorker& sent) {
@@ -155,7 +152,7 @@ class Cluster {
     pb::WorkerEvent& token = *first.add_events();
     *token.mutable_key() = key;
     token.mutable_tokens()->add_token_ids(1);
-    Say(sent.link, std::move(first));
+    Say(sent.link, std::move(first), true);
     for (int i = 1; i < settings_.tokens; ++i) {
       pb::WorkerMessage step;
       if (i == 1) {
@@ -173,13 +170,13 @@ class Cluster {
         finished.mutable_finished()->set_reason(pb::FINISH_REASON_LENGTH);
         finished.mutable_finished()->set_last(true);
       }
-      Say(decode_link_, std::move(step));
+      Say(decode_link_, std::move(step), false);
     }
     pb::WorkerMessage done;
     pb::WorkerEvent& transfer = *done.add_events();
     *transfer.mutable_key() = key;
     transfer.mutable_progress()->add_events()->set_name("transfer_done");
-    Say(sent.link, std::move(done));
+    Say(sent.link, std::move(done), true);
   }
 
   const Settings settings_;
