@@ -88,8 +88,9 @@ __device__ float Larger(float a, float b) {
   return a > b || isnan(a) ? a : b;
 }
 
-__device__ int8_t Code(float x, float scale) {
-  return scale > 0 ? int8_t(max(-127, min(127, __float2int_rn(__fdiv_rn(x, scale))))) : int8_t(0);
+// inverse: 1 / scale. One division a head, not one an element: each is a call.
+__device__ int8_t Code(float x, float inverse) {
+  return int8_t(max(-127, min(127, __float2int_rn(__fmul_rn(x, inverse)))));
 }
 
 // How int8 spreads a head (rope_kv.h).
@@ -139,12 +140,12 @@ __device__ void StoreInt8(const RopeKvArgs& a, const float* from, int row, int h
   for (int distance = 16; distance > 0; distance /= 2) {
     largest = Larger(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
   }
-  const float scale = __fdiv_rn(largest, 127.0f);
+  const float scale = __fmul_rn(largest, 1.0f / 127), inverse = scale > 0 ? __frcp_rn(scale) : 0.0f;
   const size_t plane = size_t(is_v ? a.pool_kv_heads : 0) + a.first_kv_head + head;
   auto* slice = static_cast<unsigned char*>(a.kv) + (size_t(a.blocks[row]) * 2 * a.pool_kv_heads + plane) * head_bytes;
   const int slot = a.positions[row] % a.block_size;
   auto* to = reinterpret_cast<int8_t*>(slice) + size_t(slot) * a.head_dim;
-  for (int d = lane; d < a.head_dim; d += 32) to[d] = Code(from[d], scale);
+  for (int d = lane; d < a.head_dim; d += 32) to[d] = Code(from[d], inverse);
   if (lane == 0) reinterpret_cast<float*>(slice + scales)[slot] = scale;
 }
 
