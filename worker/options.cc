@@ -104,6 +104,10 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
       "--device-sampling,!--no-device-sampling", o.device_sampling,
       "Sample on a GPU, which then brings tokens instead of logits (the default), or on the CPU: the answers are "
       "the same");
+  app.add_flag(
+      "--plan-ahead,!--no-plan-ahead", o.plan_ahead,
+      "With a GPU, plan the next step while one runs (the default), so that it never waits for the CPU, or only "
+      "when that has ended, so that a new prompt gets into it sooner: the answers are the same");
   app.add_option("--cuda-plugin", o.cuda_plugin, "The CUDA backend; default: backend_cuda.so beside this program")
       ->type_name("FILE");
   app.add_option("--compute", o.compute,

@@ -29,6 +29,7 @@ struct WorkerOptions {
   int rank_timeout_ms = 30000;     // on GPUs: for ranks to come, and of a step
   bool cuda_graphs = true;
   bool device_sampling = true;
+  bool plan_ahead = true;   // on a device: the next step while one runs
   double gpu_memory = 0.9;  // share of a GPU's free memory for KV, unless kv_bytes or kv_blocks say how much
   bool kv_sized = false;    // kv_bytes was given
   std::string compute = "auto";

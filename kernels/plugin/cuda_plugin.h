@@ -43,7 +43,7 @@ inline constexpr char kCudaPluginSymbol[] = "sluice_cuda_plugin";
 using CudaPluginFunction = const CudaPlugin* (*)();
 
 // Of the interface; raised with every change of what crosses it. Compilers of one version agree about the rest.
-inline constexpr char kCudaPluginBuild[] = "5, " __VERSION__;
+inline constexpr char kCudaPluginBuild[] = "6, " __VERSION__;
 
 // backend_cuda.so beside the running program.
 std::string DefaultCudaPluginPath();

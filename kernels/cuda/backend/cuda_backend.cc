@@ -112,6 +112,12 @@ class CudaBackend final : public Backend {
     if (absl::Status status = device_->MakeCurrent(); !status.ok()) return status;
     return Upload(tensor, options_.weights == CudaWeights::kInt8 ? Kept::kInt8 : Kept::kBf16);
   }
+  std::unique_ptr<Weight> LinearOfTable(const Weight& table, int64_t first, int64_t rows) const override {
+    const auto& from = static_cast<const CudaWeight&>(table);
+    if (from.bf16() == nullptr || options_.weights != CudaWeights::kBf16) return nullptr;
+    CHECK_LE(first + rows, from.rows());
+    return std::make_unique<CudaWeight>(rows, from.cols(), Kept::kBf16, from.bf16() + first * from.stride());
+  }
   absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks,
                                                     std::byte* memory) const override {
     if (memory != nullptr) return absl::InvalidArgumentError("a GPU's KV pool cannot lie in memory of the host");

@@ -89,5 +89,39 @@ TEST(CudaWeights, Int8IsTheRoundedMatrix) {
   EXPECT_LT(std::sqrt(errors / squares), 0.01);
 }
 
+// An embedding that is the head as well is there once.
+TEST(CudaWeights, AMatrixOfATablesRowsTakesNothing) {
+  SLUICE_NEEDS_DEVICE();
+  Matrix matrix;
+  const auto backend = Make(CudaWeights::kBf16);
+  const HostTensor tensor = matrix.bf16();
+  auto table = backend->PackTable(tensor);
+  ASSERT_TRUE(table.ok()) << table.status();
+  std::unique_ptr<Weight> part;
+  EXPECT_EQ(Taken(*backend, [&] { part = backend->LinearOfTable(**table, 64, 900); }), 0);
+  ASSERT_NE(part, nullptr);
+  EXPECT_EQ(part->rows(), 900);
+  EXPECT_EQ(part->cols(), kCols);
+  HostTensor rows = tensor;
+  rows.data = matrix.halves.data() + 64 * kCols;
+  rows.rows = 900;
+  const auto own = Linear(*backend, rows);
+  const auto& a = static_cast<const CudaWeight&>(*part);
+  const auto& b = static_cast<const CudaWeight&>(*own);
+  ASSERT_NE(a.bf16(), nullptr);
+  EXPECT_EQ(Read<uint16_t>(a.bf16(), size_t(900 * a.stride())), Read<uint16_t>(b.bf16(), size_t(900 * b.stride())));
+}
+
+TEST(CudaWeights, WhatIsKeptOtherwiseIsNotShared) {
+  SLUICE_NEEDS_DEVICE();
+  Matrix matrix;
+  const auto plain = Make(CudaWeights::kBf16), small = Make(CudaWeights::kInt8);
+  auto f32 = plain->PackTable(matrix.f32());
+  auto bf16 = small->PackTable(matrix.bf16());
+  ASSERT_TRUE(f32.ok() && bf16.ok());
+  EXPECT_EQ(plain->LinearOfTable(**f32, 0, kRows), nullptr) << "a table in f32";
+  EXPECT_EQ(small->LinearOfTable(**bf16, 0, kRows), nullptr) << "matrices in int8";
+}
+
 }  // namespace
 }  // namespace sluice::kernels::cuda
