@@ -109,7 +109,7 @@ void PrefillRole::OnStep(const std::vector<engine::TokenOutput>& outputs,
     Job& job = jobs_.at(p.id);
     if (job.transfer && !job.opened) Open(p.id, job);
     SendBlocks(job, p.computed);
-    SendRest(job);
+    if (p.computed == job.tokens) SendRest(job);  // the last chunk may be planned, and no more
     requests_.AddProgress(p.id, "prefill_chunk", now, p.computed);
   }
   for (const engine::TokenOutput& output : outputs) {

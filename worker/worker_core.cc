@@ -274,6 +274,7 @@ v1::WorkerReport WorkerCore::Report() const {
   engine.set_sample_seconds(stats.sample_seconds);
   engine.set_commit_seconds(stats.commit_seconds);
   engine.set_bytes_to_host(uint64_t(stats.bytes_to_host));
+  engine.set_steps_ahead(stats.steps_ahead);
   return report;
 }
 

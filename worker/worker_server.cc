@@ -147,6 +147,8 @@ void WorkerServer::OnLostRank(const absl::Status& lost) {
 absl::Status WorkerServer::MakeRole(const WorkerOptions& options, const RoleFactory& make_role,
                                     std::function<void()> on_engine_error) {
   EngineLoopOptions loop;
+  // While a device computes, the CPU has time to plan the next step.
+  if (backend_->has_own_memory() && options.plan_ahead) loop.steps_ahead = engine::Engine::kMaxStepsUnderWay;
   {
     absl::MutexLock lock(&mutex_);
     if (!engine_error_.ok()) return engine_error_;  // a rank was lost already
