@@ -47,7 +47,7 @@ RANKS_START = [
     Fault("meeting, rank 1", "ncclCommInitRankConfig@1:1=ncclSystemError", "ends", ("rank 1", "system error")),
     Fault("meeting, rank 1 dies", "ncclCommInitRankConfig@1:1=kill", "ends", ("rank 1", "was killed")),
     Fault("first exchange", "ncclAllGather@1:1=ncclUnhandledCudaError", "ends", ("rank 1", "unhandled cuda error")),
-    Fault("first exchange stalls", "operation@1:2=stall", "ends", ("waited 1.5s for the first exchange",)),
+    Fault("first exchange stalls", "operation@1:2=stall", "ends", ("waited 4s for the first exchange",)),
 ]
 
 # Of a worker of both roles, in a request.

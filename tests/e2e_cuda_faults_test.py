@@ -22,7 +22,7 @@ from sluice_client import Background
 
 CONTEXT = [*CUDA, "--max-context", "512", "--no-prefix-cache"]  # so that every request has all phases
 FLAGS = [*CONTEXT, "--kv-blocks", "200"]
-RANK_FLAGS = ["--tp", 2, "--rank-timeout-ms", 1500]
+RANK_FLAGS = ["--tp", 2, "--rank-timeout-ms", 4000]
 DEVICES = "3"
 HANG = 60  # seconds: nothing that is asked for takes as long, on a busy machine either
 SAID = 20  # a log says it
@@ -105,7 +105,15 @@ class CudaFaultsTest(unittest.TestCase):
             for fault in faults:
                 with self.subTest(where=where, phase=fault.phase, plan=fault.plan):
                     began = time.monotonic()
-                    self.say(where, fault, self.row(fault), began)
+                    try:
+                        outcome = self.row(fault)
+                    except BaseException:  # the next row begins afresh
+                        self.disarm()
+                        for worker in self.serving.values():
+                            worker.process.kill()
+                            worker.process.wait()
+                        raise
+                    self.say(where, fault, outcome, began)
 
     def start_missing(self):
         fresh = [i for i in range(len(self.shape)) if i not in self.serving or self.serving[i].process.poll() is not None]
