@@ -126,6 +126,7 @@ pb::Timing AnswerStream::MakeTiming(const ClientEnd& event) const {
   }
   timing.set_transfer_bytes(event.transfer_bytes);
   timing.set_exposed_transfer_ms(event.exposed_transfer_ms);
+  timing.set_moves(event.moves);
   timing.set_total_ms(absl::ToDoubleMilliseconds(event.at - received_));
   return timing;
 }

@@ -8,7 +8,7 @@
 
 namespace sluice::router {
 RouterCore::RouterCore(const CoreOptions& options)
-    : options_(options), rng_(options.seed), registry_(options.registry), queue_(options.queue_limit) {}
+    : options_(options), rng_(options.seed), registry_(options.registry), queue_(options.queue) {}
 
 std::vector<Action> RouterCore::Handle(Event event, absl::Time now) {
   now_ = now;
@@ -23,16 +23,15 @@ std::vector<Action> RouterCore::Handle(Event event, absl::Time now) {
 void RouterCore::On(Submit& event) {
   const uint64_t call = event.call;
   const absl::Time deadline = event.deadline;
-  const int priority = event.sequence.priority();
   std::string wire_id = absl::StrCat(event.request_id, "/", call);
-  auto request = std::make_unique<Request>(std::move(event), wire_id, options_.headroom_tokens);
+  auto request = std::make_unique<Request>(std::move(event), wire_id, options_.request);
   absl::Status refused;
   if (shut_down_) {
     refused = absl::UnavailableError("router is shutting down");
-  } else if (const std::string missing = WhoIsMissing(Live(nullptr), request->demand()); !missing.empty()) {
+  } else if (const std::string missing = WhoIsMissing(Live(nullptr), request->demand(0)); !missing.empty()) {
     refused = absl::UnavailableError(missing);
   } else {
-    refused = queue_.Add(call, priority);
+    refused = queue_.Add(EntryOf(*request, 0));
   }
   if (!refused.ok()) {
     ClientEnd end = request->End(refused, now_);
@@ -61,34 +60,61 @@ void RouterCore::EndCall(uint64_t call, const absl::Status& why) {
   Apply(*it->second, it->second->OnEnded(why, now_));
 }
 
+WorkerLoad* RouterCore::LoadOf(uint64_t incarnation) {
+  auto it = loads_.find(incarnation);
+  return it == loads_.end() ? nullptr : &it->second;
+}
+
 void RouterCore::Apply(Request& request, Transition transition) {
   if (transition.ignored) return;
-  const AttemptKey key = request.attempt();
-  const auto load_of = [this](uint64_t incarnation) {
-    auto it = loads_.find(incarnation);
-    return it == loads_.end() ? nullptr : &it->second;
-  };
   for (pb::Tokens& tokens : transition.tokens) {
-    if (WorkerLoad* load = load_of(request.decode_incarnation())) load->Generated(key, tokens.token_ids_size());
     actions_.push_back(ClientTokens{request.call(), now_, std::move(tokens)});
   }
   for (ToWorker& out : transition.to_workers) Send(out.incarnation, std::move(out.message));
-  for (uint64_t incarnation : transition.leaving) {
-    const bool leased = incarnation == request.decode_incarnation() && request.lease_time() > absl::ZeroDuration();
-    closing_[{incarnation, key}] = {now_ + (leased ? request.lease_time() : options_.registry.lease)};
+  for (const Transition::Hold& hold : transition.leaving) {
+    const bool leased = hold.lease > absl::ZeroDuration();
+    closing_[{hold.incarnation, {request.wire_id(), hold.attempt}}] = {now_ +
+                                                                       (leased ? hold.lease : options_.registry.lease)};
   }
-  for (uint64_t incarnation : transition.freed) {
-    if (WorkerLoad* load = load_of(incarnation)) load->Ended(key);
+  for (const Transition::Hold& hold : transition.freed) {
+    if (WorkerLoad* load = LoadOf(hold.incarnation)) load->Ended({request.wire_id(), hold.attempt});
   }
-  if (transition.requeue) queue_.PutBack(request.call(), request.priority(), request.arrival());
+  for (int leg : transition.unqueue) {
+    queue_.Remove({request.call(), leg});
+    std::erase_if(parked_, [&](const auto& p) { return p.second == Ticket{request.call(), leg}; });
+  }
+  for (const Transition::Requeue& back : transition.requeue) {
+    if (back.not_before > now_) {
+      parked_.emplace(back.not_before, Ticket{request.call(), back.leg});
+    } else {
+      Requeue(request, back.leg);
+    }
+  }
+  if (!transition.moved.empty() && !transition.end.has_value()) {
+    Say(false, absl::StrCat("request ", request.wire_id(), " moves (", request.moves(), "): ", transition.moved));
+  }
   if (transition.end.has_value()) {
     actions_.push_back(request.End(*transition.end, now_));
     Erase(request);
   }
 }
 
+void RouterCore::Requeue(const Request& request, int leg) {
+  queue_.PutBack(EntryOf(request, leg));
+}
+
+Queue::Entry RouterCore::EntryOf(const Request& request, int leg) const {
+  const Demand demand = request.demand(leg);
+  return {.ticket = {request.call(), leg},
+          .priority = request.priority(),
+          .tenant = request.tenant(),
+          .tokens = demand.prompt_tokens + demand.AllAnswerTokens(),
+          .arrival = request.arrival()};
+}
+
 void RouterCore::Erase(Request& request) {
-  queue_.Remove(request.call());
+  for (int leg = 0; leg < request.legs(); ++leg) queue_.Remove({request.call(), leg});
+  std::erase_if(parked_, [&](const auto& p) { return p.second.call == request.call(); });
   deadlines_.erase({request.deadline(), request.call()});
   wire_ids_.erase(request.wire_id());
   requests_.erase(request.call());
@@ -266,7 +292,10 @@ bool RouterCore::OnClosing(uint64_t incarnation, const AttemptKey& key, const pb
 
 void RouterCore::Charge(WorkerLoad& load, const AttemptKey& key, const pb::WorkerEvent& event) {
   if (event.has_lease_granted()) load.Granted(key);
-  if (load.role() != pb::ROLE_PREFILL) return;
+  if (load.role() != pb::ROLE_PREFILL) {
+    if (event.has_tokens()) load.Generated(key, event.tokens().token_ids_size());
+    return;
+  }
   if (event.has_tokens()) load.Computed(key, std::numeric_limits<int64_t>::max());
   for (const pb::TimelineEvent& entry : event.progress().events()) {
     if (entry.name() == "prefill_chunk") load.Computed(key, entry.amount());
@@ -291,12 +320,12 @@ void RouterCore::OnWorkerEvent(WorkerRecord& worker, const pb::WorkerEvent& even
   switch (event.event_case()) {
     case pb::WorkerEvent::kLeaseGranted: {
       Transition transition = request.OnGranted(from, event.lease_granted(), now_);
-      if (!transition.ignored) RenewFrom(incarnation, request.lease_time());
+      if (!transition.ignored) RenewFrom(incarnation, absl::Milliseconds(event.lease_granted().lease_ms()));
       return Apply(request, std::move(transition));
     }
     case pb::WorkerEvent::kRefused: {
       Transition transition = request.OnRefused(from, event.refused(), now_);
-      if (transition.requeue && event.refused().error().reason() != pb::NEVER_FITS) {
+      if (!transition.requeue.empty() && event.refused().error().reason() != pb::NEVER_FITS) {
         loads_[incarnation].Refused(key, event.refused().blocks_free());
       }
       Say(true, absl::StrFormat("%s refused %s: %s", worker.name(), key.first, event.refused().error().message()));

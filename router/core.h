@@ -31,8 +31,8 @@ namespace sluice::router {
 
 struct CoreOptions {
   RegistryOptions registry;
-  int queue_limit = 1024;
-  int headroom_tokens = 0;  // of an answer, for which a worker promises blocks; 0: all of it
+  QueueOptions queue;
+  RequestOptions request;
   uint64_t router_incarnation = 1;
   uint64_t seed = 1;     // of the ties
   bool explain = false;  // placement notes
@@ -58,6 +58,7 @@ class RouterCore {
     int queued = 0;
     int deadlines = 0;
     int closing = 0;
+    int parked = 0;
     int attempts = 0;  // in the load model
     bool operator==(const Sizes&) const = default;
   };
@@ -87,6 +88,8 @@ class RouterCore {
   bool OnClosing(uint64_t incarnation, const AttemptKey& key, const pb::WorkerEvent& event);
   void EndCall(uint64_t call, const absl::Status& why);
   void Erase(Request& request);
+  void Requeue(const Request& request, int leg);
+  Queue::Entry EntryOf(const Request& request, int leg) const;
   void Lose(const std::vector<Registry::Loss>& losses);
   void LoseRequests(uint64_t incarnation, const std::string& why);
   void NotePairs(WorkerRecord& worker);
@@ -98,21 +101,27 @@ class RouterCore {
   void TellPeers();
   void ExpireDeadlines();
   void ExpireClosing();
+  void Unpark();
   void RenewLeases();
   void PlaceQueued();
   bool PlaceHead();
-  void Dispatch(Request& request, const Placement& placement);
+  // A request that moved waits for a worker that can have it; until when. The past: its time is over, or it never
+  // moved.
+  absl::Time HeadWaits() const;
+  void Dispatch(Request& request, int leg, const Placement& placement);
   void PublishPool();
 
   void Send(uint64_t incarnation, pb::RouterMessage message);
   void Say(bool debug, std::string text);
   Pools Live(const Request* request) const;
+  WorkerLoad* LoadOf(uint64_t incarnation);
 
   CoreOptions options_;
   std::mt19937_64 rng_;
   Registry registry_;
   Queue queue_;
-  std::map<uint64_t, WorkerLoad> loads_;  // by incarnation
+  std::set<std::pair<absl::Time, Ticket>> parked_;  // legs that wait a moment before they queue again
+  std::map<uint64_t, WorkerLoad> loads_;            // by incarnation
 
   absl::flat_hash_map<uint64_t, std::unique_ptr<Request>> requests_;  // by call
   absl::flat_hash_map<std::string, uint64_t> wire_ids_;

@@ -11,6 +11,8 @@ absl::Time RouterCore::NextDeadline() const {
   if (!deadlines_.empty()) next = std::min(next, deadlines_.begin()->first);
   for (const auto& [incarnation, renewal] : renewals_) next = std::min(next, renewal.at);
   for (const auto& [key, closing] : closing_) next = std::min(next, closing.forget_at);
+  if (!parked_.empty()) next = std::min(next, parked_.begin()->first);
+  if (const absl::Time waits = HeadWaits(); waits > now_) next = std::min(next, waits);
   return next;
 }
 
@@ -23,6 +25,7 @@ void RouterCore::Advance() {
   ExpireDeadlines();
   ExpireClosing();
   RenewLeases();
+  Unpark();
   PlaceQueued();
   PublishPool();
 }
@@ -65,6 +68,14 @@ void RouterCore::ExpireClosing() {
   }
 }
 
+void RouterCore::Unpark() {
+  while (!parked_.empty() && parked_.begin()->first <= now_) {
+    const Ticket ticket = parked_.begin()->second;
+    parked_.erase(parked_.begin());
+    Requeue(*requests_.at(ticket.call), ticket.leg);
+  }
+}
+
 void RouterCore::RenewLeases() {
   for (auto it = renewals_.begin(); it != renewals_.end();) {
     auto& [incarnation, renewal] = *it;
@@ -74,9 +85,7 @@ void RouterCore::RenewLeases() {
     }
     pb::RouterMessage message;
     for (const auto& [call, request] : requests_) {
-      if (request->decode_incarnation() == incarnation && request->lease() != 0) {
-        message.mutable_renew()->add_lease_ids(request->lease());
-      }
+      for (uint64_t lease : request->LeasesAt(incarnation)) message.mutable_renew()->add_lease_ids(lease);
     }
     if (!message.has_renew()) {
       it = renewals_.erase(it);
@@ -105,44 +114,59 @@ Pools RouterCore::Live(const Request* request) const {
     const pb::Role role = worker.info.role();
     auto& pool = role == pb::ROLE_PREFILL ? pools.prefill : role == pb::ROLE_DECODE ? pools.decode : pools.both;
     pool.push_back({incarnation, worker.name(), &loads_.at(incarnation), active,
-                    request != nullptr && request->RefusedForEver(incarnation)});
+                    request != nullptr && request->RefusedForEver(incarnation),
+                    request != nullptr && request->Shuns(incarnation)});
   }
   return pools;
 }
 
 // True when the head left the queue.
 bool RouterCore::PlaceHead() {
-  Request& request = *requests_[queue_.Head().call];
-  const Placement placement = Place(Live(&request), request.demand(), options_.explain, rng_);
+  const Ticket ticket = queue_.Head().ticket;
+  Request& request = *requests_[ticket.call];
+  const Placement placement = Place(Live(&request), request.demand(ticket.leg), options_.explain, rng_);
+  const bool moved = request.moves() > 0;
   switch (placement.kind) {
     case Placement::Kind::kPlace:
-      Dispatch(request, placement);
+      Dispatch(request, ticket.leg, placement);
       return true;
     case Placement::Kind::kWait:
       return false;
     case Placement::Kind::kNever:
-      EndCall(request.call(), absl::InvalidArgumentError(placement.explanation));
-      return true;
+      if (!moved) {
+        EndCall(request.call(), absl::InvalidArgumentError(placement.explanation));
+        return true;
+      }
+      [[fallthrough]];  // it fitted somebody; he may come again
     case Placement::Kind::kNoWorker:
-      EndCall(request.call(), absl::UnavailableError(placement.explanation));
+      if (HeadWaits() > now_) return false;
+      EndCall(request.call(),
+              absl::UnavailableError(moved ? absl::StrCat(request.moved_because().message(),
+                                                          "; nobody could go on with it: ", placement.explanation)
+                                           : placement.explanation));
       return true;
   }
   return false;
 }
 
-void RouterCore::Dispatch(Request& request, const Placement& placement) {
-  request.Queued(queue_.TakeHead(now_).arrival);
+absl::Time RouterCore::HeadWaits() const {
+  if (queue_.empty()) return absl::InfinitePast();
+  return requests_.at(queue_.Head().ticket.call)->wait_until();
+}
+
+void RouterCore::Dispatch(Request& request, int leg, const Placement& placement) {
+  const Queue::Entry entry = queue_.TakeHead(now_);
+  request.Queued(entry.arrival);
+  const Demand demand = request.demand(leg);
   const auto named = [this](uint64_t incarnation) {
     return Assignment::Worker{incarnation, incarnation == 0 ? "" : registry_.Find(incarnation)->name()};
   };
   const Assignment assignment{named(placement.decode), named(placement.prefill)};
-  ToWorker out = request.Dispatch(assignment, now_);
+  ToWorker out = request.Dispatch(leg, assignment, now_);
   // A prefill worker is charged now, although it hears of the request only when the lease is granted.
-  const Demand demand = request.demand();
-  if (placement.prefill != 0) {
-    loads_[placement.prefill].Dispatched(request.attempt(), AtPrefill(demand));
-  }
-  if (placement.decode != 0) loads_[placement.decode].Dispatched(request.attempt(), demand);
+  const AttemptKey key = request.attempt(leg);
+  if (placement.prefill != 0) loads_[placement.prefill].Dispatched(key, AtPrefill(demand));
+  if (placement.decode != 0) loads_[placement.decode].Dispatched(key, demand);
   if (options_.explain) {
     const std::string both = placement.prefill != 0 && placement.decode != 0 ? " and " : "";
     Say(true, absl::StrCat("place ", request.wire_id(), " on ", assignment.prefill.name, both, assignment.decode.name,

@@ -29,7 +29,7 @@ class Chaos {
   Chaos(uint64_t seed, const Cluster& cluster)
       : rng_(seed), pool_(rng_, testing::Mishaps()), world_([&] {
           CoreOptions options;
-          options.queue_limit = 20;
+          options.queue.limit = 20;
           options.seed = seed;
           return options;
         }()) {

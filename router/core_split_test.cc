@@ -384,7 +384,7 @@ TEST(CoreSplitTest, DeadlinesInEveryState) {
 }
 
 TEST(CoreSplitTest, ALostPrefillWorker) {
-  World world = PairedWorld();
+  World world = PairedWorld(NoMoves());
   world.Join(3, 3, 100, pb::ROLE_PREFILL);
   for (uint64_t call = 10; call < 14; ++call) world.Submit(call);
   std::vector<uint64_t> on_p;  // those that P was chosen for: two of the four
@@ -439,7 +439,7 @@ TEST(CoreSplitTest, APrefillWorkerLostBeforeItWasAskedCostsNothing) {
 }
 
 TEST(CoreSplitTest, ALostDecodeWorker) {
-  World world = PairedWorld();
+  World world = PairedWorld(NoMoves());
   for (uint64_t call = 10; call < 14; ++call) world.Submit(call);
   for (uint64_t call = 11; call < 14; ++call) world.Grant(kD, call);
   world.SendTokens(kP, 12, 0, 1);
@@ -454,7 +454,7 @@ TEST(CoreSplitTest, ALostDecodeWorker) {
 }
 
 TEST(CoreSplitTest, AnErrorOfEitherSideEndsTheOtherAtOnce) {
-  World world = PairedWorld();
+  World world = PairedWorld(NoMoves());
   world.Submit(10);
   world.Submit(11);
   world.Grant(kD, 10);

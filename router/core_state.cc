@@ -1,4 +1,6 @@
 // What the core shows of itself.
+#include <algorithm>
+
 #include "router/core.h"
 
 namespace sluice::router {
@@ -9,7 +11,8 @@ pb::ClusterState RouterCore::State() const {
   state.set_router_version(options_.version);
   state.set_router_incarnation(options_.router_incarnation);
   state.set_queued(queue_.size());
-  state.set_running(int(requests_.size()) - queue_.size());
+  state.set_running(int(std::count_if(requests_.begin(), requests_.end(),
+                                      [](const auto& r) { return r.second->state() != RequestState::kQueued; })));
   state.set_context_length(options_.context_length);
   for (const auto& [incarnation, worker] : registry_.workers()) {
     pb::WorkerStatus& status = *state.add_workers();
@@ -38,8 +41,13 @@ pb::ClusterState RouterCore::State() const {
 }
 
 RouterCore::Sizes RouterCore::sizes() const {
-  Sizes sizes{int(requests_.size()),  int(wire_ids_.size()), queue_.size(),
-              int(deadlines_.size()), int(closing_.size()),  0};
+  Sizes sizes{int(requests_.size()),
+              int(wire_ids_.size()),
+              queue_.size(),
+              int(deadlines_.size()),
+              int(closing_.size()),
+              int(parked_.size()),
+              0};
   for (const auto& [incarnation, load] : loads_) sizes.attempts += load.attempts();
   return sizes;
 }

@@ -29,7 +29,7 @@ TEST(CoreTest, AnswersARequest) {
 }
 
 TEST(CoreTest, NobodyAliveIsRefusedAtOnceAndAlsoWhenTheLastOneGoes) {
-  World world;
+  World world(NoMoves());
   world.Submit(10);
   EXPECT_EQ(world.EndOf(10).code(), absl::StatusCode::kUnavailable);
   world.Join(1, 1);
@@ -60,7 +60,7 @@ TEST(CoreTest, ASuspectGetsNoNewWorkButKeepsWhatItHas) {
 
 TEST(CoreTest, AProcessThatDiedIsNotWaitedFor) {
   for (const bool link_first : {true, false}) {
-    World world;
+    World world(NoMoves());
     world.Join(1, 1);
     for (uint64_t call = 10; call < 16; ++call) world.Submit(call);  // 4 are placed, 2 wait
     world.Do(link_first ? Event(LinkDown{world.links_[1], absl::UnavailableError("reset")}) : Event(AnnounceLost{1}));
@@ -100,7 +100,7 @@ TEST(CoreTest, AWorkerThatIsStuckGetsNoNewWork) {
 }
 
 TEST(CoreTest, SilenceForALeaseEndsItsRequests) {
-  World world;
+  World world(NoMoves());
   world.Join(1, 1);
   world.Submit(10);
   world.Grant(1, 10);
@@ -113,7 +113,7 @@ TEST(CoreTest, SilenceForALeaseEndsItsRequests) {
 }
 
 TEST(CoreTest, ARestartOnTheSameAddressIsANewWorker) {
-  World world;
+  World world(NoMoves());
   world.Join(1, 1);
   world.Submit(10);
   world.Grant(1, 10);
@@ -140,7 +140,7 @@ TEST(CoreTest, AnotherIncarnationBehindTheAddressIsNotTheWorker) {
 }
 
 TEST(CoreTest, ABrokenLinkFailsItsRequestsAndIsOpenedAgain) {
-  World world;
+  World world(NoMoves());
   world.Join(1, 1);
   world.Submit(10);
   world.Submit(11);
@@ -247,7 +247,7 @@ TEST(CoreTest, NeverFitsIsTheClientsErrorOnceNobodyCould) {
 
 TEST(CoreTest, TheQueueIsBoundedAndOrdered) {
   CoreOptions options;
-  options.queue_limit = 3;
+  options.queue.limit = 3;
   World world(options);
   world.Join(1, 1);
   for (uint64_t call = 10; call < 14; ++call) world.Submit(call);  // the worker's four rows

@@ -108,6 +108,7 @@ struct ClientEnd {
   std::vector<pb::TimelineEvent> timeline;
   int64_t transfer_bytes = 0;  // of KV, between workers
   double exposed_transfer_ms = 0;
+  int moves = 0;  // to other workers
 };
 
 // Opens a Work stream. Answered by LinkUp (after WorkerHello) or LinkDown, and by LinkDown once at its end.

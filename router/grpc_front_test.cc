@@ -379,7 +379,7 @@ TEST_F(FrontTest, ErrorsOfTheWorkerKeepTheirClass) {
 
 TEST_F(FrontTest, AFullQueueSaysWhenToComeBack) {
   ServerOptions options;
-  options.core.queue_limit = 1;
+  options.core.queue.limit = 1;
   StartRouter(options);
   FakeScript script;
   script.tokens = 1;

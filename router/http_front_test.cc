@@ -219,7 +219,7 @@ TEST_F(HttpFrontTest, BadInputGetsItsCodeAndNamesItsField) {
 
 TEST_F(HttpFrontTest, ErrorsOfTheClusterHaveTheirCodes) {
   ServerOptions options;
-  options.core.queue_limit = 1;
+  options.core.queue.limit = 1;
   Start(options);
   FakeScript failing;
   failing.tokens = 0;

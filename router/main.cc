@@ -45,8 +45,10 @@ ServerOptions MakeServerOptions(const Options& options, const engine::ModelFile&
   server.links.router_incarnation = incarnation;
   server.core.router_incarnation = incarnation;
   server.core.seed = incarnation;
-  server.core.queue_limit = options.queue_limit;
-  server.core.headroom_tokens = options.headroom_tokens;
+  server.core.queue = {options.queue_limit, options.tenant_queue_limit, options.tenant_weights};
+  server.core.request.headroom_tokens = options.headroom_tokens;
+  server.core.request.moves.in_a_row = options.max_moves;
+  server.core.request.moves.wait = absl::Milliseconds(options.failover_wait_ms);
   server.core.explain = options.log_level == "debug";
   server.core.version = SLUICE_VERSION;
   server.core.context_length = model.context_length;

@@ -1,8 +1,25 @@
 #include "router/options.h"
 
+#include <cmath>
+#include <vector>
+
 #include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
 
 namespace sluice::router {
+namespace {
+
+void AddWeight(const std::string& entry, std::vector<std::pair<std::string, double>>& weights) {
+  const size_t at = entry.rfind('=');
+  double weight = 0;
+  if (at == std::string::npos || !absl::SimpleAtod(entry.substr(at + 1), &weight) || !(weight > 0) ||
+      !std::isfinite(weight)) {
+    throw CLI::ValidationError("--tenant-weight", "\"" + entry + "\" is not NAME=WEIGHT with a weight above 0");
+  }
+  weights.emplace_back(entry.substr(0, at), weight);
+}
+
+}  // namespace
 
 std::unique_ptr<CLI::App> MakeParser(Options& options) {
   auto app = std::make_unique<CLI::App>(
@@ -32,6 +49,28 @@ std::unique_ptr<CLI::App> MakeParser(Options& options) {
                   "Requests that may wait; more are refused with RESOURCE_EXHAUSTED")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
+  app->add_option("--tenant-queue-limit", options.tenant_queue_limit,
+                  "Of one tenant (the request's `tenant`); 0: no limit of its own")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+  app->add_option_function<std::vector<std::string>>(
+         "--tenant-weight",
+         [&options](const std::vector<std::string>& given) {
+           for (const std::string& entry : given) AddWeight(entry, options.tenant_weights);
+         },
+         "NAME=WEIGHT, for each tenant whose share is not 1: while several wait, each gets tokens by its weight")
+      ->allow_extra_args(false)
+      ->type_name("NAME=WEIGHT");
+  app->add_option(
+         "--max-moves", options.max_moves,
+         "How often in a row, without a further token, a request whose worker fails goes on elsewhere; 0: it ends "
+         "with the error")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  app->add_option("--failover-wait-ms", options.failover_wait_ms,
+                  "How long such a request waits where no worker is alive to go on with it; then UNAVAILABLE")
+      ->check(CLI::Range(0, 3600000))
+      ->capture_default_str();
   app->add_option(
          "--headroom-tokens", options.headroom_tokens,
          "Tokens of an answer for which a worker promises KV blocks before it begins; 0: all of max_tokens, so "
@@ -50,9 +89,10 @@ std::unique_ptr<CLI::App> MakeParser(Options& options) {
   app->add_option("--cluster-key", options.cluster_key,
                   "File with a secret that the router and all workers share (openssl rand -hex 32): workers without it "
                   "are refused. Without one every worker that announces itself belongs");
-  app->add_option("--tls", options.tls,
-                  "Folder with ca.pem, cert.pem and key.pem: the streams to the workers are encrypted, and both ends show "
-                  "a certificate of that authority, made out to sluice.cluster");
+  app->add_option(
+      "--tls", options.tls,
+      "Folder with ca.pem, cert.pem and key.pem: the streams to the workers are encrypted, and both ends show "
+      "a certificate of that authority, made out to sluice.cluster");
   app->add_option("--log-level", options.log_level, "debug shows each placement with its numbers; logs go to stderr")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();

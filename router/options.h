@@ -3,6 +3,8 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "CLI/App.hpp"
 
@@ -17,6 +19,10 @@ struct Options {
   int http_port = 8000;   // -1: no HTTP
   int headroom_tokens = 0;
   int queue_limit = 1024;
+  int tenant_queue_limit = 0;
+  std::vector<std::pair<std::string, double>> tenant_weights;
+  int max_moves = 4;
+  int failover_wait_ms = 30000;
   int lease_ms = 10000;
   int heartbeat_ms = 1000;
   std::string cluster_key;  // file; empty: none

@@ -72,7 +72,7 @@ std::string Explain(const Candidate& candidate, const Demand& demand) {
 // The cheapest so far.
 class Choice {
  public:
-  using Cost = std::pair<int64_t, int64_t>;
+  using Cost = std::tuple<int, int64_t, int64_t>;  // shunned workers, tokens, blocks in use
 
   void Offer(uint64_t prefill, uint64_t decode, const Cost& cost) {
     if (!winners_.empty() && cost > best_) return;
@@ -91,20 +91,21 @@ class Choice {
 Choice Cheapest(const Pools& pools, const Demand& demand) {
   Choice choice;
   for (const Candidate& both : pools.both) {
-    if (CanTake(both, demand)) choice.Offer(0, both.incarnation, {Cost(*both.load, demand), 0});
+    if (CanTake(both, demand)) choice.Offer(0, both.incarnation, {both.shunned, Cost(*both.load, demand), 0});
   }
   const Demand at_prefill = AtPrefill(demand);
   for (const Candidate& p : pools.prefill) {
     if (!CanTake(p, at_prefill)) continue;
     const int64_t cost = Cost(*p.load, at_prefill);
     if (demand.answer_tokens == 1) {
-      choice.Offer(p.incarnation, 0, {cost, 0});
+      choice.Offer(p.incarnation, 0, {p.shunned, cost, 0});
       continue;
     }
     for (const Candidate& d : pools.decode) {
       if (!CanTake(d, demand) || pools.pair(p.incarnation, d.incarnation) != PairState::kUp) continue;
-      choice.Offer(p.incarnation, d.incarnation,
-                   {cost + Cost(*d.load, demand), d.load->blocks_total() - d.load->blocks_free()});
+      choice.Offer(
+          p.incarnation, d.incarnation,
+          {p.shunned + d.shunned, cost + Cost(*d.load, demand), d.load->blocks_total() - d.load->blocks_free()});
     }
   }
   return choice;

@@ -37,6 +37,7 @@ struct Candidate {
   const WorkerLoad* load = nullptr;
   bool active = false;        // may get work now; otherwise it may be back soon
   bool refused_ever = false;  // has said NEVER_FITS to this request
+  bool shunned = false;       // has failed this request: others come first, whatever the cost
 };
 
 // The workers that are alive.

@@ -1,17 +1,39 @@
 #include "router/request.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "router/worker_error.h"
 
 namespace sluice::router {
 namespace {
 
-constexpr size_t kMaxTimeline = 2000;  // entries; what comes beyond it is dropped
+RequestState StateOf(Attempt::State state) {
+  switch (state) {
+    case Attempt::State::kReserved:
+      return RequestState::kReserved;
+    case Attempt::State::kPrefilling:
+      return RequestState::kPrefilling;
+    case Attempt::State::kHandingOff:
+      return RequestState::kHandingOff;
+    default:
+      return RequestState::kDecoding;
+  }
+}
+
+// Hands a step's parts on; its outcome is the caller's to judge.
+void Take(AttemptStep& step, const Attempt& attempt, Transition& transition) {
+  const auto move = [](auto& from, auto& to) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  };
+  move(step.tokens, transition.tokens);
+  move(step.to_workers, transition.to_workers);
+  for (uint64_t worker : step.leaving) {
+    const bool leased = worker == attempt.decode_incarnation();
+    transition.leaving.push_back({worker, attempt.number(), leased ? attempt.lease_time() : absl::ZeroDuration()});
+  }
+  for (uint64_t worker : step.freed) transition.freed.push_back({worker, attempt.number(), absl::ZeroDuration()});
+}
 
 Transition Ignored() {
   Transition transition;
@@ -41,467 +63,242 @@ const char* StateName(RequestState state) {
   return "unknown";
 }
 
-Request::Request(Submit submit, std::string wire_id, int headroom_tokens)
-    : submit_(std::move(submit)), wire_id_(std::move(wire_id)), headroom_tokens_(headroom_tokens) {
-  const size_t choices = size_t(std::max(1, submit_.sequence.sampling().n()));
-  emitted_.resize(choices);
-  held_.resize(choices);
-  reasons_.resize(choices, pb::FINISH_REASON_UNSPECIFIED);
-  Mark("queued", submit_.received, "");
+Request::Request(Submit submit, std::string wire_id, const RequestOptions& options)
+    : record_(std::make_unique<RequestRecord>(std::move(submit), std::move(wire_id), options.headroom_tokens)),
+      limits_(options.moves) {
+  legs_.push_back(Leg{.count = record_->answer.choices(), .budget = MoveBudget(limits_), .attempt = nullptr});
+  record_->timeline.Mark("queued", record_->submit.received, "");
 }
 
-Demand Request::demand() const {
-  return {submit_.sequence.tokens_size(), submit_.sequence.sampling().max_tokens(), int(emitted_.size()),
-          headroom_tokens_};
+Demand Request::demand(int leg) const {
+  const Leg& l = legs_[size_t(leg)];
+  const int emitted = record_->answer.emitted(l.first);
+  return {record_->submit.sequence.tokens_size() + emitted, record_->submit.sequence.sampling().max_tokens() - emitted,
+          l.count, record_->headroom_tokens};
+}
+
+RequestState Request::state() const {
+  if (over()) return end_;
+  RequestState state = RequestState::kDecoding;
+  for (const Leg& leg : legs_) {
+    if (leg.over) continue;
+    state = std::min(state, leg.attempt == nullptr ? RequestState::kQueued : StateOf(leg.attempt->state()));
+  }
+  return state;
 }
 
 bool Request::Involves(uint64_t incarnation) const {
-  const auto is = [incarnation](const Side& side) {
-    return side.incarnation == incarnation && (side.state == Side::kPromised || side.state == Side::kOpen);
-  };
-  return is(decode_) || is(prefill_);
+  return std::any_of(legs_.begin(), legs_.end(),
+                     [&](const Leg& leg) { return leg.attempt != nullptr && leg.attempt->Involves(incarnation); });
 }
 
-bool Request::HasAllFirst() const {
-  return std::all_of(emitted_.begin(), emitted_.end(), [](int n) { return n > 0; });
-}
-
-bool Request::HasAnyFirst() const {
-  return std::any_of(emitted_.begin(), emitted_.end(), [](int n) { return n > 0; });
-}
-
-bool Request::Complete() const {
-  return HasAllFirst() &&
-         std::none_of(reasons_.begin(), reasons_.end(), [](auto r) { return r == pb::FINISH_REASON_UNSPECIFIED; });
-}
-
-Request::Side* Request::Find(const Origin& from) {
-  if (over() || state_ == RequestState::kQueued || from.attempt != attempt_) return nullptr;
-  for (Side* side : {&decode_, &prefill_}) {
-    if (side->state == Side::kOpen && side->incarnation == from.incarnation) return side;
+std::vector<uint64_t> Request::LeasesAt(uint64_t incarnation) const {
+  std::vector<uint64_t> leases;
+  for (const Leg& leg : legs_) {
+    if (leg.attempt == nullptr || leg.attempt->decode_incarnation() != incarnation) continue;
+    if (leg.attempt->lease() != 0) leases.push_back(leg.attempt->lease());
   }
-  return nullptr;
+  return leases;
 }
 
-// ---- the way to the workers ----
-
-pb::RequestKey Request::Key() const {
-  pb::RequestKey key;
-  key.set_request_id(wire_id_);
-  key.set_attempt(attempt_);
-  return key;
-}
-
-int64_t Request::RemainingMs(absl::Time now) const {
-  if (submit_.deadline == absl::InfiniteFuture()) return 0;
-  return std::max<int64_t>(1, absl::ToInt64Milliseconds(submit_.deadline - now));
-}
-
-ToWorker Request::Dispatch(const Assignment& assignment, absl::Time now) {
-  ++attempt_;
-  lease_ = 0;
-  committed_ = false;
-  const auto side = [](const Assignment::Worker& worker, Side::State state) {
-    return Side{worker.incarnation == 0 ? Side::kNone : state, worker.incarnation, worker.name, absl::Time()};
-  };
-  decode_ = side(assignment.decode, Side::kOpen);
-  prefill_ = side(assignment.prefill, Side::kPromised);
-  if (decode_.state == Side::kNone) {
-    state_ = RequestState::kPrefilling;
-    prefill_.state = Side::kOpen;
-    prefill_.sent = now;
-    Mark("prefilling", now, prefill_.name);
-    return {prefill_.incarnation, PrefillMessage(nullptr, now)};
-  }
-  state_ = RequestState::kReserved;
-  decode_.sent = now;
-  ToWorker out{decode_.incarnation, {}};
-  pb::Reserve& reserve = *out.message.mutable_reserve();
-  *reserve.mutable_key() = Key();
-  *reserve.mutable_sequence() = submit_.sequence;
-  reserve.set_compute_prompt(!split());
-  const int whole = submit_.sequence.sampling().max_tokens();
-  reserve.set_headroom_tokens(headroom_tokens_ > 0 ? std::min(headroom_tokens_, whole) : whole);
-  reserve.set_remaining_ms(RemainingMs(now));
-  reserve.set_prefill_incarnation(prefill_.incarnation);
-  return out;
-}
-
-pb::RouterMessage Request::PrefillMessage(const pb::LeaseGranted* granted, absl::Time now) const {
-  pb::RouterMessage message;
-  pb::Prefill& prefill = *message.mutable_prefill();
-  *prefill.mutable_key() = Key();
-  *prefill.mutable_sequence() = submit_.sequence;
-  prefill.set_remaining_ms(RemainingMs(now));
-  if (granted != nullptr) {
-    prefill.mutable_lease()->set_decode_incarnation(decode_.incarnation);
-    prefill.mutable_lease()->set_lease_id(granted->lease_id());
-    prefill.set_decode_prefix_tokens(granted->prefix_tokens());
-    *prefill.mutable_decode_blocks() = granted->blocks();
-  }
-  return message;
+ToWorker Request::Dispatch(int leg, const Assignment& assignment, absl::Time now) {
+  Leg& l = legs_[size_t(leg)];
+  l.number = ++attempts_;
+  l.attempt = std::make_unique<Attempt>(*record_, l.number, l.first, l.count, assignment);
+  last_worker_ = l.attempt->last_worker();
+  return l.attempt->Start(now);
 }
 
 // ---- what the workers say ----
 
-Transition Request::OnGranted(const Origin& from, const pb::LeaseGranted& granted, absl::Time now) {
-  if (Find(from) != &decode_ || state_ != RequestState::kReserved) return Ignored();
-  lease_ = granted.lease_id();
-  lease_time_ = absl::Milliseconds(granted.lease_ms());
-  Mark("reserved", now, decode_.name);
+Request::Leg* Request::Find(const Origin& from) {
+  for (Leg& leg : legs_) {
+    if (leg.attempt != nullptr && leg.number == from.attempt) return &leg;
+  }
+  return nullptr;
+}
+
+template <typename Happen>
+Transition Request::Happened(const Origin& from, absl::Time now, Happen happen) {
+  Leg* leg = over() ? nullptr : Find(from);
+  if (leg == nullptr) return Ignored();
+  AttemptStep step = happen(*leg->attempt);
+  if (step.ignored) return Ignored();
   Transition transition;
-  if (!split()) {
-    state_ = RequestState::kDecoding;
-    return transition;
-  }
-  if (granted.prefix_tokens() < 0 || granted.prefix_tokens() >= submit_.sequence.tokens_size()) {
-    return Broken(decode_, absl::StrFormat("%d tokens of the prompt are there already", granted.prefix_tokens()), now);
-  }
-  state_ = RequestState::kPrefilling;
-  prefill_.state = Side::kOpen;
-  prefill_.sent = now;
-  Mark("prefilling", now, prefill_.name);
-  transition.to_workers.push_back({prefill_.incarnation, PrefillMessage(&granted, now)});
+  Apply(*leg, std::move(step), now, transition);
   return transition;
+}
+
+Transition Request::OnGranted(const Origin& from, const pb::LeaseGranted& granted, absl::Time now) {
+  return Happened(from, now, [&](Attempt& a) { return a.OnGranted(from, granted, now); });
 }
 
 Transition Request::OnRefused(const Origin& from, const pb::Refused& refused, absl::Time now) {
-  Side* side = Find(from);
-  if (side == nullptr || HasAnyFirst() || committed_) return Ignored();
-  if (state_ != (side == &decode_ ? RequestState::kReserved : RequestState::kPrefilling)) return Ignored();
-  const pb::ErrorReason reason = refused.error().reason();
-  if (reason == pb::NEVER_FITS) never_fits_.insert(side->incarnation);
-  Transition transition;
-  Close(*side, transition);
-  if (MayPass(reason) || reason == pb::NEVER_FITS) return Requeue(std::move(transition));
-  return Fail(ToStatus(refused.error(), side->name), now, std::move(transition));
-}
-
-Transition Request::Requeue(Transition transition) {
-  Close(prefill_, transition);  // it has refused, is lost or knows nothing
-  if (lease_ != 0) Release(transition);
-  Cancel(decode_, "another prefill worker will be chosen", transition);
-  state_ = RequestState::kQueued;
-  transition.requeue = true;
-  return transition;
+  return Happened(from, now, [&](Attempt& a) { return a.OnRefused(from, refused); });
 }
 
 Transition Request::OnTokens(const Origin& from, const pb::Tokens& tokens, absl::Time now) {
-  Side* side = Find(from);
-  if (side == nullptr) return Ignored();
-  const int choice = tokens.choice();
-  if (choice < 0 || choice >= int(emitted_.size())) {
-    return Broken(*side, absl::StrFormat("tokens of choice %d, which was not asked for", choice), now);
-  }
-  const bool computes_prompt = side == &prefill_ || !split();
-  if (const int got = tokens.prompt_logprobs_size(); computes_prompt && !HasAnyFirst() && got != PromptLogprobsDue()) {
-    return Broken(
-        *side, absl::StrFormat("%d log-probabilities of the prompt, where %d were due", got, PromptLogprobsDue()), now);
-  }
-  return side == &prefill_ ? OnFirstToken(tokens, now) : OnDecoded(tokens, now);
-}
-
-int Request::PromptLogprobsDue() const {
-  return submit_.sequence.sampling().has_prompt_logprobs() ? submit_.sequence.num_prompt_tokens() - 1 : 0;
-}
-
-Transition Request::OnFirstToken(const pb::Tokens& tokens, absl::Time now) {
-  const size_t choice = size_t(tokens.choice());
-  if (tokens.first_index() != 0 || tokens.token_ids_size() != 1) {
-    return Broken(prefill_,
-                  absl::StrFormat("%d tokens from token %d on, where token 0 was due", tokens.token_ids_size(),
-                                  tokens.first_index()),
-                  now);
-  }
-  if (emitted_[choice] > 0) return Ignored();
-  Transition transition;
-  if (!HasAnyFirst()) Mark("first_token", now, prefill_.name);
-  Emit(tokens.choice(), tokens, 0, transition);
-  if (held_[choice].token_ids_size() > 0) Emit(tokens.choice(), std::exchange(held_[choice], {}), 0, transition);
-  if (!HasAllFirst() || !split()) return transition;
-  state_ = committed_ ? RequestState::kDecoding : RequestState::kHandingOff;
-  if (all_decoded_ && Complete()) {
-    Leave(prefill_, transition);
-    Finish(RequestState::kDone, absl::OkStatus(), now, transition);
-  }
-  return transition;
-}
-
-// Of a decode worker from token 1 on, of `both` from token 0 on.
-Transition Request::OnDecoded(const pb::Tokens& tokens, absl::Time now) {
-  const size_t choice = size_t(tokens.choice());
-  if (state_ == RequestState::kReserved) return Broken(decode_, "tokens before the lease was granted", now);
-  if (split() && !committed_) return Broken(decode_, "tokens before the KV was committed", now);
-  if (reasons_[choice] != pb::FINISH_REASON_UNSPECIFIED) return Ignored();
-  const bool hold = split() && emitted_[choice] == 0;
-  const int due = hold ? 1 + held_[choice].token_ids_size() : emitted_[choice];
-  const int first = tokens.first_index();
-  const int count = tokens.token_ids_size();
-  if (first > due) {
-    // What is missing never comes again on an ordered stream; an answer with a hole is no answer.
-    return Broken(decode_, absl::StrFormat("token %d came, token %d is missing", first, due), now);
-  }
-  if (first < 0 || first + count <= due) return Ignored();
-  if (first + count > submit_.sequence.sampling().max_tokens()) {
-    return Broken(decode_,
-                  absl::StrFormat("more than max_tokens = %d tokens", submit_.sequence.sampling().max_tokens()), now);
-  }
-  Transition transition;
-  if (hold) {
-    held_[choice].set_choice(tokens.choice());
-    for (int i = due - first; i < count; ++i) {
-      held_[choice].add_token_ids(tokens.token_ids(i));
-      if (tokens.logprobs_size() == count) *held_[choice].add_logprobs() = tokens.logprobs(i);
-    }
-    return transition;
-  }
-  if (!split() && !HasAnyFirst()) Mark("first_token", now, decode_.name);
-  Emit(tokens.choice(), tokens, due - first, transition);
-  return transition;
-}
-
-// All but the first `skip`.
-void Request::Emit(int choice, const pb::Tokens& tokens, int skip, Transition& transition) {
-  const int count = tokens.token_ids_size();
-  const bool logprobs = tokens.logprobs_size() == count;
-  pb::Tokens& fresh = transition.tokens.emplace_back();
-  fresh.set_choice(choice);
-  fresh.set_first_index(emitted_[size_t(choice)]);
-  if (!HasAnyFirst()) *fresh.mutable_prompt_logprobs() = tokens.prompt_logprobs();
-  for (int i = skip; i < count; ++i) {
-    fresh.add_token_ids(tokens.token_ids(i));
-    if (logprobs) *fresh.add_logprobs() = tokens.logprobs(i);
-  }
-  emitted_[size_t(choice)] += count - skip;
+  return Happened(from, now, [&](Attempt& a) { return a.OnTokens(from, tokens, now); });
 }
 
 Transition Request::OnCommitted(const Origin& from, const pb::Committed& committed, absl::Time now) {
-  if (Find(from) != &decode_ || !split() || committed_) return Ignored();
-  if (state_ == RequestState::kReserved || committed.lease_id() != lease_) {
-    return Broken(decode_, "the KV was committed to another lease", now);
-  }
-  committed_ = true;
-  transfer_bytes_ = committed.bytes();
-  exposed_transfer_ms_ = committed.exposed_transfer_ms();
-  Mark("committed", now, decode_.name, committed.bytes());
-  if (state_ == RequestState::kHandingOff) state_ = RequestState::kDecoding;
-  return {};
+  return Happened(from, now, [&](Attempt& a) { return a.OnCommitted(from, committed, now); });
 }
 
 Transition Request::OnFinished(const Origin& from, const pb::Finished& finished, absl::Time now) {
-  Side* side = Find(from);
-  if (side == nullptr) return Ignored();
-  const int choice = finished.choice();
-  if (choice < 0 || choice >= int(emitted_.size()) || finished.reason() == pb::FINISH_REASON_UNSPECIFIED ||
-      (emitted_[size_t(choice)] == 0 && held_[size_t(choice)].token_ids_size() == 0)) {
-    return Broken(*side, absl::StrFormat("choice %d finished without tokens or reason", choice), now);
-  }
-  // Of a split choice exactly one of them tells the end: P if token 0 was all, D if it has the KV. If nothing goes on,
-  // D never gets it.
-  const bool alone = emitted_[size_t(choice)] == 1 && held_[size_t(choice)].token_ids_size() == 0;
-  const bool its = side == &decode_ ? committed_ : alone && !(finished.last() && committed_);
-  if (split() && !its) return Broken(*side, "finished an answer that was not its to finish", now);
-  if (reasons_[size_t(choice)] == pb::FINISH_REASON_UNSPECIFIED) reasons_[size_t(choice)] = finished.reason();
-  cached_tokens_ = std::max(cached_tokens_, finished.cached_tokens());
-  if (finished.last()) return side == &prefill_ ? FinishedByPrefill(now) : FinishedByDecode(now);
-  if (!Complete()) return {};
-  // What still runs has been stopped here, or D was faster than the word of P.
-  if (!all_decoded_) return OnEnded(absl::OkStatus(), now);
-  Transition transition;
-  Leave(prefill_, transition);
-  Finish(RequestState::kDone, absl::OkStatus(), now, transition);
-  return transition;
-}
-
-Transition Request::ChoiceMissing(const Side& side, absl::Time now, Transition transition) {
-  return Fail(absl::InternalError(absl::StrCat("worker ", side.name, ": a choice is missing")), now,
-              std::move(transition));
-}
-
-// The answer is over with its first token: D's lease was for nothing.
-Transition Request::FinishedByPrefill(absl::Time now) {
-  Transition transition;
-  Close(prefill_, transition);
-  if (!Complete()) return ChoiceMissing(prefill_, now, std::move(transition));
-  Release(transition);
-  Finish(RequestState::kDone, absl::OkStatus(), now, transition);
-  return transition;
-}
-
-Transition Request::FinishedByDecode(absl::Time now) {
-  Transition transition;
-  Close(decode_, transition);
-  all_decoded_ = true;
-  if (!Complete()) {
-    // Token 0 of a choice, or the end of one that was over with it, is on its way from P.
-    if (split() && prefill_.state == Side::kOpen) return transition;
-    if (!prefill_loss_.ok()) return Fail(prefill_loss_, now, std::move(transition));
-    return ChoiceMissing(decode_, now, std::move(transition));
-  }
-  Leave(prefill_, transition);
-  Finish(RequestState::kDone, absl::OkStatus(), now, transition);
-  return transition;
+  return Happened(from, now, [&](Attempt& a) { return a.OnFinished(from, finished); });
 }
 
 Transition Request::OnFailed(const Origin& from, const pb::Failed& failed, absl::Time now) {
-  Side* side = Find(from);
-  if (side == nullptr) return Ignored();
-  Transition transition;
-  Close(*side, transition);
-  // D has everything it needs: P's trouble is its own.
-  if (side == &prefill_ && committed_ && HasAllFirst() && !all_decoded_) return transition;
-  // P has ended the transfer by itself, which is what D heard first. P says what it was: a complete answer, or an
-  // error.
-  if (side == &decode_ && split() && !committed_ && prefill_.state == Side::kOpen &&
-      failed.error().reason() == pb::CANCELLED_BY_CLIENT) {
-    return transition;
-  }
-  absl::Status why = ToStatus(failed.error(), side->name);
-  if (side == &decode_ && !committed_ && !prefill_loss_.ok()) why = prefill_loss_;  // the first cause
-  return Fail(std::move(why), now, std::move(transition));
+  return Happened(from, now, [&](Attempt& a) { return a.OnFailed(from, failed); });
 }
 
-// A worker's clock starts when the request reaches it. Its entries are put on the router's clock by the time at which
-// the request was sent there, which makes them early by the way there; that is small, and no order of different
-// workers' entries hangs on it.
 Transition Request::OnProgress(const Origin& from, const pb::Progress& progress, absl::Time now) {
-  Side* side = Find(from);
-  if (side == nullptr) return Ignored();
-  const double sent_ms = absl::ToDoubleMilliseconds(side->sent - submit_.received);
-  const double now_ms = absl::ToDoubleMilliseconds(now - submit_.received);
+  return Happened(from, now, [&](Attempt& a) { return a.OnProgress(from, progress, now); });
+}
+
+Transition Request::OnWorkerLost(uint64_t incarnation, const std::string& why, absl::Time now) {
   Transition transition;
-  for (const pb::TimelineEvent& event : progress.events()) {
-    if (event.name() == "transfer_done" && side == &prefill_) {
-      if (!HasAllFirst() || (decode_.state == Side::kOver && !all_decoded_)) {
-        return Broken(prefill_, "handed over what nobody waited for", now);
-      }
-      Close(prefill_, transition);
-      if (all_decoded_) return ChoiceMissing(prefill_, now, std::move(transition));
-    }
-    // The router has its own entries of these: when the client could know.
-    if (event.name() == "first_token" || event.name() == "committed") continue;
-    if (timeline_.size() >= kMaxTimeline) continue;
-    pb::TimelineEvent& entry = timeline_.emplace_back(event);
-    entry.set_at_ms(std::clamp(sent_ms + event.at_ms(), sent_ms, now_ms));
-    entry.set_worker(side->name);
+  transition.ignored = true;
+  const size_t legs = legs_.size();  // those that come while it moves have no worker
+  for (size_t i = 0; i < legs && !over(); ++i) {
+    if (legs_[i].attempt == nullptr) continue;
+    AttemptStep step = legs_[i].attempt->OnWorkerLost(incarnation, why);
+    if (step.ignored) continue;
+    transition.ignored = false;
+    Apply(legs_[i], std::move(step), now, transition);
   }
   return transition;
+}
+
+// ---- what an attempt's step means ----
+
+void Request::Apply(Leg& leg, AttemptStep step, absl::Time now, Transition& transition) {
+  Take(step, *leg.attempt, transition);
+  if (!step.outcome.has_value()) return;
+  const AttemptOutcome outcome = std::move(*step.outcome);
+  leg.attempt.reset();
+  switch (outcome.kind) {
+    case AttemptOutcome::kComplete:
+      leg.over = true;
+      if (record_->answer.complete()) Finish(RequestState::kDone, absl::OkStatus(), now, transition);
+      return;
+    case AttemptOutcome::kRefused:
+      if (outcome.never_fits != 0) never_fits_.insert(outcome.never_fits);
+      transition.requeue.push_back({IndexOf(leg)});
+      return;
+    case AttemptOutcome::kFailed:
+      transition.blamed.insert(transition.blamed.end(), outcome.blamed.begin(), outcome.blamed.end());
+      return Move(leg, outcome, now, transition);
+  }
+}
+
+void Request::Move(Leg& leg, const AttemptOutcome& outcome, absl::Time now, Transition& transition) {
+  if (!outcome.may_move || !leg.budget.Take(record_->answer.emitted())) {
+    leg.over = true;
+    AbandonAll(std::string(outcome.why.message()), transition);
+    return Finish(RequestState::kFailed, outcome.why, now, transition);
+  }
+  shunned_.insert(outcome.blamed.begin(), outcome.blamed.end());
+  moved_because_ = outcome.why;
+  wait_until_ = now + limits_.wait;
+  if (transition.moved.empty()) {  // several legs that one loss moves are one move
+    ++moves_;
+    transition.moved = std::string(outcome.why.message());
+    record_->timeline.Mark("moved", now, last_worker_, record_->answer.emitted());
+  }
+  Split(leg, now + leg.budget.Backoff(), transition);
+  if (record_->answer.complete()) Finish(RequestState::kDone, absl::OkStatus(), now, transition);
+}
+
+// The leg continues each of its choices that is not over.
+void Request::Split(Leg& leg, absl::Time not_before, Transition& transition) {
+  for (int c = leg.first; c < leg.first + leg.count; ++c) record_->answer.EndByLastToken(c);
+  if (!record_->answer.begun()) {
+    transition.requeue.push_back({IndexOf(leg), not_before});
+    return;
+  }
+  const int first = leg.first;
+  const int count = leg.count;
+  const MoveBudget budget = leg.budget;
+  int here = IndexOf(leg);  // the first of them stays in this leg
+  leg.over = true;
+  for (int c = first; c < first + count; ++c) {
+    if (record_->answer.over(c)) continue;
+    if (here < 0) {
+      here = int(legs_.size());
+      legs_.push_back(Leg{.budget = budget, .attempt = nullptr});
+    }
+    Leg& part = legs_[size_t(here)];
+    part.first = c;
+    part.count = 1;
+    part.over = false;
+    transition.requeue.push_back({here, not_before});
+    here = -1;
+  }
 }
 
 // ---- what else happens ----
 
-Transition Request::OnWorkerLost(uint64_t incarnation, const std::string& why, absl::Time now) {
-  if (over() || state_ == RequestState::kQueued || !Involves(incarnation)) return Ignored();
-  Side& side = decode_.incarnation == incarnation ? decode_ : prefill_;
-  const bool knew = side.state == Side::kOpen;
-  Transition transition;
-  Close(side, transition);
-  if (&side == &prefill_ && !knew) return Requeue(std::move(transition));
-  absl::Status loss =
-      absl::UnavailableError(absl::StrFormat("the worker was lost while the request was %s after %d tokens: %s",
-                                             state_ == RequestState::kReserved ? "being reserved" : StateName(state_),
-                                             std::accumulate(emitted_.begin(), emitted_.end(), 0), why));
-  // P has given what the client needs of it. D has all of the KV, or will say that it will never have it.
-  if (&side == &prefill_ && split() && HasAllFirst() && decode_.state == Side::kOpen) {
-    prefill_loss_ = std::move(loss);
-    return transition;
-  }
-  return Fail(std::move(loss), now, std::move(transition));
-}
-
 Transition Request::OnStopped(int choice, absl::Time now) {
-  if (over() || choice < 0 || choice >= int(reasons_.size()) || emitted_[size_t(choice)] == 0) return Ignored();
-  pb::FinishReason& reason = reasons_[size_t(choice)];
-  if (reason == pb::FINISH_REASON_UNSPECIFIED) reason = pb::FINISH_REASON_STOP;
-  return Complete() ? OnEnded(absl::OkStatus(), now) : Transition();
+  Answer& answer = record_->answer;
+  if (over() || choice < 0 || choice >= answer.choices() || answer.emitted(choice) == 0) return Ignored();
+  answer.End(choice, pb::FINISH_REASON_STOP);
+  if (answer.complete()) return OnEnded(absl::OkStatus(), now);
+  Transition transition;
+  for (Leg& leg : legs_) {  // a leg of several choices goes on until all of them are over
+    if (leg.over || leg.count > 1 || leg.first != choice) continue;
+    leg.over = true;
+    if (leg.attempt == nullptr) {
+      transition.unqueue.push_back(IndexOf(leg));
+    } else {
+      AttemptStep step = leg.attempt->Abandon("the answer is complete");
+      Take(step, *leg.attempt, transition);
+      leg.attempt.reset();
+    }
+  }
+  return transition;
 }
 
 Transition Request::OnEnded(const absl::Status& why, absl::Time now) {
   if (over()) return Ignored();
-  if (!why.ok()) return Fail(why, now);
-  for (pb::FinishReason& reason : reasons_) {
-    if (reason == pb::FINISH_REASON_UNSPECIFIED) reason = pb::FINISH_REASON_STOP;
-  }
   Transition transition;
-  Cancel(decode_, "the answer is complete", transition);
-  Cancel(prefill_, "the answer is complete", transition);
-  Finish(RequestState::kDone, absl::OkStatus(), now, transition);
-  return transition;
-}
-
-// ---- letting go ----
-
-void Request::Close(Side& side, Transition& transition) {
-  if (side.state != Side::kPromised && side.state != Side::kOpen) return;
-  transition.freed.push_back(side.incarnation);
-  side.state = Side::kOver;
-}
-
-void Request::Cancel(Side& side, const std::string& why, Transition& transition) {
-  if (side.state == Side::kOpen) {
-    ToWorker& out = transition.to_workers.emplace_back();
-    out.incarnation = side.incarnation;
-    *out.message.mutable_cancel()->mutable_key() = Key();
-    out.message.mutable_cancel()->set_why(why);
-    return Leave(side, transition);
+  AbandonAll(why.ok() ? "the answer is complete" : std::string(why.message()), transition);
+  if (why.ok()) {
+    for (int c = 0; c < record_->answer.choices(); ++c) record_->answer.End(c, pb::FINISH_REASON_STOP);
   }
-  Close(side, transition);
-}
-
-void Request::Release(Transition& transition) {
-  if (decode_.state != Side::kOpen) return;
-  ToWorker& out = transition.to_workers.emplace_back();
-  out.incarnation = decode_.incarnation;
-  *out.message.mutable_release()->mutable_key() = Key();
-  out.message.mutable_release()->set_lease_id(lease_);
-  Close(decode_, transition);  // a release is not answered
-}
-
-void Request::Leave(Side& side, Transition& transition) {
-  if (side.state != Side::kOpen) return;
-  transition.leaving.push_back(side.incarnation);
-  side.state = Side::kOver;
-}
-
-Transition Request::Fail(absl::Status status, absl::Time now, Transition transition) {
-  Cancel(decode_, std::string(status.message()), transition);
-  Cancel(prefill_, std::string(status.message()), transition);
-  Finish(RequestState::kFailed, std::move(status), now, transition);
+  Finish(why.ok() ? RequestState::kDone : RequestState::kFailed, why, now, transition);
   return transition;
 }
 
-Transition Request::Broken(const Side& side, const std::string& what, absl::Time now) {
-  return Fail(absl::InternalError(absl::StrCat("worker ", side.name, ": ", what)), now);
+void Request::AbandonAll(const std::string& why, Transition& transition) {
+  for (Leg& leg : legs_) {
+    leg.over = true;
+    if (leg.attempt == nullptr) continue;
+    AttemptStep step = leg.attempt->Abandon(why);
+    Take(step, *leg.attempt, transition);
+    leg.attempt.reset();
+  }
 }
 
-void Request::Finish(RequestState state, absl::Status status, absl::Time now, Transition& transition) {
-  state_ = state;
-  Mark("done", now, decode_.state == Side::kNone ? prefill_.name : decode_.name);
+void Request::Finish(RequestState end, absl::Status status, absl::Time now, Transition& transition) {
+  end_ = end;
+  record_->timeline.Mark("done", now, last_worker_);
+  transition.requeue.clear();
   transition.end = std::move(status);
 }
 
-void Request::Mark(const char* event, absl::Time now, const std::string& worker, int64_t amount) {
-  pb::TimelineEvent& entry = timeline_.emplace_back();
-  entry.set_name(event);
-  entry.set_at_ms(absl::ToDoubleMilliseconds(now - submit_.received));
-  entry.set_worker(worker);
-  entry.set_amount(amount);
-}
-
 ClientEnd Request::End(const absl::Status& status, absl::Time now) const {
-  ClientEnd end{.call = submit_.call,
-                .at = now,
-                .status = status,
-                .retry_after = absl::ZeroDuration(),
-                .reasons = reasons_,
-                .cached_tokens = cached_tokens_,
-                .timeline = timeline_,
-                .transfer_bytes = transfer_bytes_,
-                .exposed_transfer_ms = exposed_transfer_ms_};
-  // Workers' entries come late.
-  std::stable_sort(end.timeline.begin(), end.timeline.end(),
-                   [](const auto& a, const auto& b) { return a.at_ms() < b.at_ms(); });
-  return end;
+  return {.call = call(),
+          .at = now,
+          .status = status,
+          .retry_after = absl::ZeroDuration(),
+          .reasons = record_->answer.reasons(),
+          .cached_tokens = record_->cached_tokens,
+          .timeline = record_->timeline.Sorted(),
+          .transfer_bytes = record_->transfer_bytes,
+          .exposed_transfer_ms = record_->exposed_transfer_ms,
+          .moves = moves()};
 }
 
 }  // namespace sluice::router

@@ -23,13 +23,16 @@ constexpr Origin kFromD{kD, 1};
 constexpr auto kStop = pb::FINISH_REASON_STOP;
 constexpr auto kLength = pb::FINISH_REASON_LENGTH;
 
+// Who never moves: what happens to an attempt is what happens to the request.
+const RequestOptions kNoMoves{.moves = {.in_a_row = 0}};
+
 Request MakeRequest(int n, int max_tokens = 8) {
   Submit submit{.call = 1, .request_id = "r", .sequence = {}, .received = kStart};
   for (int i = 0; i < 5; ++i) submit.sequence.add_tokens(i);
   submit.sequence.set_num_prompt_tokens(5);
   submit.sequence.mutable_sampling()->set_max_tokens(max_tokens);
   submit.sequence.mutable_sampling()->set_n(n);
-  return Request(std::move(submit), "r/1");
+  return Request(std::move(submit), "r/1", kNoMoves);
 }
 
 pb::LeaseGranted Granted() {
@@ -41,14 +44,14 @@ pb::LeaseGranted Granted() {
 // Of P and D, and of a worker of role both, which is D here.
 Request Split(int n) {
   Request request = MakeRequest(n);
-  request.Dispatch({{kD, "D"}, {kP, "P"}}, kStart);
+  request.Dispatch(0, {{kD, "D"}, {kP, "P"}}, kStart);
   request.OnGranted(kFromD, Granted(), kStart);
   return request;
 }
 
 Request Both(int n) {
   Request request = MakeRequest(n);
-  request.Dispatch({{kD, "D"}, {}}, kStart);
+  request.Dispatch(0, {{kD, "D"}, {}}, kStart);
   request.OnGranted(kFromD, Granted(), kStart);
   return request;
 }
@@ -86,7 +89,7 @@ bool Done(const Transition& t) {
 }
 
 TEST(RequestChoicesTest, DemandsRoomForAll) {
-  const Demand demand = MakeRequest(3, 20).demand();
+  const Demand demand = MakeRequest(3, 20).demand(0);
   EXPECT_EQ(demand.prompt_tokens, 5);
   EXPECT_EQ(demand.answer_tokens, 20);
   EXPECT_EQ(demand.choices, 3);
@@ -126,8 +129,8 @@ TEST(RequestChoicesTest, SomeEndAtPTheOthersAtDInEveryOrder) {
         ASSERT_EQ(tokens.first_index(), next[tokens.choice()]);
         for (int id : tokens.token_ids()) ASSERT_EQ(id, 100 * tokens.choice() + next[tokens.choice()]++);
       }
-      for (uint64_t worker : t.freed) ++let_go[worker];
-      for (uint64_t worker : t.leaving) ++let_go[worker];
+      for (const auto& hold : t.freed) ++let_go[hold.incarnation];
+      for (const auto& hold : t.leaving) ++let_go[hold.incarnation];
       EXPECT_TRUE(t.to_workers.empty()) << "nobody is cancelled";
       if (!t.end.has_value()) continue;
       ASSERT_FALSE(end.has_value());
@@ -152,7 +155,9 @@ TEST(RequestChoicesTest, AllOverWithTheirFirstTokenNeedNoD) {
   EXPECT_TRUE(Done(end));
   ASSERT_EQ(end.to_workers.size(), 1u);
   EXPECT_TRUE(end.to_workers[0].message.has_release());
-  EXPECT_THAT(end.freed, ElementsAre(kP, kD));
+  ASSERT_EQ(end.freed.size(), 2u);
+  EXPECT_EQ(end.freed[0].incarnation, kP);
+  EXPECT_EQ(end.freed[1].incarnation, kD);
 }
 
 TEST(RequestChoicesTest, AChoiceThatNobodyEndedIsAnError) {

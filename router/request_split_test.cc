@@ -22,6 +22,9 @@ constexpr Origin kFromP{kP, 1};
 constexpr Origin kFromD{kD, 1};
 const Assignment kPair{{kD, "D"}, {kP, "P"}};
 
+// Who never moves: what happens to an attempt is what happens to the request.
+const RequestOptions kNoMoves{.moves = {.in_a_row = 0}};
+
 absl::Time At(int ms) {
   return kStart + absl::Milliseconds(ms);
 }
@@ -32,7 +35,7 @@ Request MakeRequest(int max_tokens = 8) {
   submit.sequence.set_num_prompt_tokens(5);
   submit.sequence.mutable_sampling()->set_max_tokens(max_tokens);
   submit.sequence.mutable_sampling()->set_n(1);
-  return Request(std::move(submit), "r/1");
+  return Request(std::move(submit), "r/1", kNoMoves);
 }
 
 pb::Tokens Tokens(int first, std::vector<int> ids) {
@@ -98,7 +101,8 @@ std::string Words(const Transition& t) {
     words.push_back(absl::StrCat("tokens ", tokens.first_index(), ":", absl::StrJoin(tokens.token_ids(), ",")));
     EXPECT_EQ(tokens.token_ids_size(), tokens.logprobs_size());
   }
-  std::vector<uint64_t> leaving = t.leaving;
+  std::vector<uint64_t> leaving;
+  for (const Transition::Hold& hold : t.leaving) leaving.push_back(hold.incarnation);
   for (const ToWorker& out : t.to_workers) {
     const bool cancel = out.message.has_cancel();
     words.push_back(absl::StrCat(cancel                      ? "cancel "
@@ -110,8 +114,8 @@ std::string Words(const Transition& t) {
     EXPECT_EQ(std::erase(leaving, out.incarnation), 1u) << "who is cancelled leaves";
   }
   for (uint64_t incarnation : leaving) words.push_back(absl::StrCat("let ", name(incarnation), " end"));
-  for (uint64_t incarnation : t.freed) words.push_back(absl::StrCat("free ", name(incarnation)));
-  if (t.requeue) words.push_back("requeue");
+  for (const Transition::Hold& hold : t.freed) words.push_back(absl::StrCat("free ", name(hold.incarnation)));
+  if (!t.requeue.empty()) words.push_back("requeue");
   if (t.end.has_value()) words.push_back(t.end->ok() ? "done" : absl::StatusCodeToString(t.end->code()));
   return absl::StrJoin(words, "; ");
 }
@@ -120,7 +124,7 @@ std::string Words(const Transition& t) {
 
 const std::vector<std::pair<std::string, std::function<void(Request&)>>> kSituations = {
     {"queued", [](Request&) {}},
-    {"reserved", [](Request& r) { r.Dispatch(kPair, kStart); }},
+    {"reserved", [](Request& r) { r.Dispatch(0, kPair, kStart); }},
     {"prefilling", [](Request& r) { r.OnGranted(kFromD, Granted(), kStart); }},
     {"prefilling, committed",  // D was heard before P
      [](Request& r) { r.OnCommitted(kFromD, Committed(), kStart); }},
@@ -337,7 +341,7 @@ TEST(RequestSplitTest, WhatHappensTwiceIsNothingNew) {
 
 TEST(RequestSplitTest, LifeOfARequest) {
   Request request = MakeRequest();
-  const ToWorker reserve = request.Dispatch(kPair, At(5));
+  const ToWorker reserve = request.Dispatch(0, kPair, At(5));
   EXPECT_EQ(reserve.incarnation, kD);
   EXPECT_FALSE(reserve.message.reserve().compute_prompt());
   EXPECT_EQ(reserve.message.reserve().prefill_incarnation(), kP);
@@ -361,7 +365,7 @@ TEST(RequestSplitTest, LifeOfARequest) {
   request.OnProgress(kFromP, Entry("first_token", 14), At(21));
   request.OnCommitted(kFromD, Committed(), At(30));
   EXPECT_EQ(request.state(), RequestState::kDecoding);
-  EXPECT_EQ(request.lease(), 9u);
+  EXPECT_THAT(request.LeasesAt(kD), ElementsAre(9u));
   request.OnProgress(kFromP, Entry("piece_acked", 15, 1234), At(31));
   EXPECT_EQ(Words(request.OnProgress(kFromP, Entry("transfer_done", 22, 700), At(31))), "free P");
   request.OnProgress(kFromD, Entry("decoding", 34), At(40));
@@ -381,7 +385,7 @@ TEST(RequestSplitTest, LifeOfARequest) {
 
 TEST(RequestSplitTest, OneTokenNeedsNoDecodeWorker) {
   Request request = MakeRequest(1);
-  const ToWorker out = request.Dispatch({{}, {kP, "P"}}, kStart);
+  const ToWorker out = request.Dispatch(0, {{}, {kP, "P"}}, kStart);
   EXPECT_EQ(out.incarnation, kP);
   ASSERT_TRUE(out.message.has_prefill());
   EXPECT_FALSE(out.message.prefill().has_lease());
@@ -400,7 +404,7 @@ TEST(RequestSplitTest, OneTokenTimesEverythingThatMayHappen) {
   };
   for (const auto& [happening, apply] : kHappenings) {
     Request request = MakeRequest(1);
-    request.Dispatch({{}, {kP, "P"}}, kStart);
+    request.Dispatch(0, {{}, {kP, "P"}}, kStart);
     const auto row = expected.find(happening);
     EXPECT_EQ(Words(apply(request)), row == expected.end() ? "ignored" : row->second) << happening;
   }
@@ -446,11 +450,11 @@ TEST(RequestSplitTest, StaleIsIgnored) {
 
 TEST(RequestSplitTest, AnotherAttemptStartsFromTheBeginning) {
   Request request = In("prefilling");
-  EXPECT_TRUE(request.OnRefused(kFromP, Refused(pb::NEVER_FITS), kStart).requeue);
+  EXPECT_EQ(request.OnRefused(kFromP, Refused(pb::NEVER_FITS), kStart).requeue.size(), 1u);
   EXPECT_TRUE(request.RefusedForEver(kP));
   EXPECT_FALSE(request.RefusedForEver(kD));
-  EXPECT_EQ(request.Dispatch({{kD, "D"}, {51, "P2"}}, kStart).message.reserve().key().attempt(), 2);
-  EXPECT_EQ(request.lease(), 0u);
+  EXPECT_EQ(request.Dispatch(0, {{kD, "D"}, {51, "P2"}}, kStart).message.reserve().key().attempt(), 2);
+  EXPECT_THAT(request.LeasesAt(kD), ElementsAre());
   EXPECT_TRUE(request.OnGranted(kFromD, Granted(), kStart).ignored) << "of the first attempt";
   EXPECT_EQ(request.OnGranted({kD, 2}, Granted(), kStart).to_workers.at(0).incarnation, 51u);
 }

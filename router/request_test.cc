@@ -16,13 +16,16 @@ using ::testing::HasSubstr;
 const absl::Time kStart = absl::UnixEpoch();
 constexpr uint64_t kWorker = 77;
 
+// Who never moves: what happens to an attempt is what happens to the request.
+const RequestOptions kNoMoves{.moves = {.in_a_row = 0}};
+
 Request MakeRequest() {
   Submit submit{.call = 1, .request_id = "r", .sequence = {}, .received = kStart};
   for (int i = 0; i < 5; ++i) submit.sequence.add_tokens(i);
   submit.sequence.set_num_prompt_tokens(5);
   submit.sequence.mutable_sampling()->set_max_tokens(8);
   submit.sequence.mutable_sampling()->set_n(1);
-  return Request(std::move(submit), "r/1");
+  return Request(std::move(submit), "r/1", kNoMoves);
 }
 
 pb::Tokens Tokens(int first, std::vector<int> ids) {
@@ -76,11 +79,12 @@ const Assignment kBoth{{kWorker, "both h:1"}, {}};
 
 bool Cancels(const Transition& transition) {
   return transition.to_workers.size() == 1 && transition.to_workers[0].incarnation == kWorker &&
-         transition.to_workers[0].message.has_cancel() && transition.leaving == std::vector<uint64_t>{kWorker};
+         transition.to_workers[0].message.has_cancel() && transition.leaving.size() == 1 &&
+         transition.leaving[0].incarnation == kWorker;
 }
 
 bool Frees(const Transition& transition) {
-  return transition.freed == std::vector<uint64_t>{kWorker};
+  return transition.freed.size() == 1 && transition.freed[0].incarnation == kWorker;
 }
 
 // ---- the table: every state x everything that may end a request ----
@@ -91,7 +95,7 @@ const std::vector<RequestState> kStates = {RequestState::kQueued, RequestState::
 Request InState(RequestState state) {
   Request request = MakeRequest();
   if (state == RequestState::kQueued) return request;
-  request.Dispatch(kBoth, kStart);
+  request.Dispatch(0, kBoth, kStart);
   if (state == RequestState::kReserved) return request;
   request.OnGranted(kFirst, Granted(), kStart);
   request.OnTokens(kFirst, Tokens(0, {1, 2}), kStart);
@@ -117,7 +121,7 @@ void Check(RequestState state, const char* event, const std::function<Transition
   EXPECT_EQ(transition.ignored, expected.ignored);
   EXPECT_EQ(Cancels(transition), expected.cancels);
   EXPECT_EQ(Frees(transition), expected.worker_free);
-  EXPECT_EQ(transition.requeue, expected.requeued);
+  EXPECT_EQ(transition.requeue.size(), expected.requeued ? 1u : 0u);
   ASSERT_EQ(transition.end.has_value(), expected.end != absl::StatusCode::kOk);
   if (transition.end.has_value()) {
     EXPECT_EQ(transition.end->code(), expected.end);
@@ -169,7 +173,7 @@ TEST(RequestTest, EveryStateTimesEveryEnd) {
 
 TEST(RequestTest, LifeOfARequest) {
   Request request = MakeRequest();
-  const pb::RouterMessage message = request.Dispatch(kBoth, kStart + absl::Milliseconds(5)).message;
+  const pb::RouterMessage message = request.Dispatch(0, kBoth, kStart + absl::Milliseconds(5)).message;
   ASSERT_TRUE(message.has_reserve());
   EXPECT_TRUE(message.reserve().compute_prompt());
   EXPECT_EQ(message.reserve().key().request_id(), "r/1");
@@ -180,7 +184,7 @@ TEST(RequestTest, LifeOfARequest) {
 
   request.OnGranted(kFirst, Granted(), kStart + absl::Milliseconds(6));
   EXPECT_EQ(request.state(), RequestState::kDecoding);
-  EXPECT_EQ(request.lease(), 9u);
+  EXPECT_THAT(request.LeasesAt(kWorker), ElementsAre(9u));
   EXPECT_THAT(Ids(request.OnTokens(kFirst, Tokens(0, {10}), kStart + absl::Milliseconds(30))), ElementsAre(10));
   EXPECT_THAT(Ids(request.OnTokens(kFirst, Tokens(1, {11, 12}), kStart)), ElementsAre(11, 12));
   const Transition end = request.OnFinished(kFirst, Finished(), kStart + absl::Milliseconds(90));
@@ -201,9 +205,9 @@ TEST(RequestTest, BlocksAreAskedForAsMuchOfTheAnswerAsIsPromised) {
     Submit submit{.call = 1, .request_id = "r", .sequence = {}, .received = kStart};
     for (int i = 0; i < 5; ++i) submit.sequence.add_tokens(i);
     submit.sequence.mutable_sampling()->set_max_tokens(8);
-    Request request(std::move(submit), "r/1", headroom);
-    EXPECT_EQ(request.demand().headroom, headroom);
-    EXPECT_EQ(request.Dispatch(kBoth, kStart).message.reserve().headroom_tokens(), asked);
+    Request request(std::move(submit), "r/1", {.headroom_tokens = headroom});
+    EXPECT_EQ(request.demand(0).headroom, headroom);
+    EXPECT_EQ(request.Dispatch(0, kBoth, kStart).message.reserve().headroom_tokens(), asked);
   }
 }
 
@@ -250,7 +254,7 @@ TEST(RequestTest, ThePromptsLogprobsComeOnceAndWhole) {
     submit.sequence.mutable_sampling()->set_max_tokens(8);
     submit.sequence.mutable_sampling()->set_prompt_logprobs(0);
     Request request(std::move(submit), "r/1");
-    request.Dispatch(kBoth, kStart);
+    request.Dispatch(0, kBoth, kStart);
     request.OnGranted(kFirst, Granted(), kStart);
     return request;
   };
@@ -277,8 +281,8 @@ TEST(RequestTest, ThePromptsLogprobsComeOnceAndWhole) {
 
 TEST(RequestTest, ARefusalThatMayPassLeadsToAnotherAttempt) {
   Request request = InState(RequestState::kReserved);
-  EXPECT_TRUE(request.OnRefused(kFirst, Refused(pb::NO_BLOCKS), kStart).requeue);
-  EXPECT_EQ(request.Dispatch({{78, "w2"}, {}}, kStart).message.reserve().key().attempt(), 2);
+  EXPECT_EQ(request.OnRefused(kFirst, Refused(pb::NO_BLOCKS), kStart).requeue.size(), 1u);
+  EXPECT_EQ(request.Dispatch(0, {{78, "w2"}, {}}, kStart).message.reserve().key().attempt(), 2);
   EXPECT_TRUE(request.OnGranted(kFirst, Granted(), kStart).ignored);
   EXPECT_FALSE(request.OnGranted({78, 2}, Granted(), kStart).ignored);
   EXPECT_FALSE(request.RefusedForEver(kWorker));
@@ -286,7 +290,7 @@ TEST(RequestTest, ARefusalThatMayPassLeadsToAnotherAttempt) {
 
 TEST(RequestTest, NeverFitsIsRemembered) {
   Request request = InState(RequestState::kReserved);
-  EXPECT_TRUE(request.OnRefused(kFirst, Refused(pb::NEVER_FITS), kStart).requeue);
+  EXPECT_EQ(request.OnRefused(kFirst, Refused(pb::NEVER_FITS), kStart).requeue.size(), 1u);
   EXPECT_TRUE(request.RefusedForEver(kWorker));
   EXPECT_FALSE(request.RefusedForEver(78));
 }
@@ -304,7 +308,7 @@ TEST(RequestTest, DeadlinesTravelAsRemainingTime) {
   Submit submit{
       .call = 1, .request_id = "r", .sequence = {}, .received = kStart, .deadline = kStart + absl::Seconds(2)};
   Request request(std::move(submit), "r/1");
-  EXPECT_EQ(request.Dispatch(kBoth, kStart + absl::Milliseconds(500)).message.reserve().remaining_ms(), 1500);
+  EXPECT_EQ(request.Dispatch(0, kBoth, kStart + absl::Milliseconds(500)).message.reserve().remaining_ms(), 1500);
 }
 
 TEST(ToStatusTest, TheClassOfAnErrorSurvivesTheHop) {

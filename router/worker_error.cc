@@ -16,6 +16,25 @@ bool MayPass(pb::ErrorReason reason) {
   }
 }
 
+bool MayMove(pb::ErrorReason reason) {
+  switch (reason) {
+    case pb::NO_BLOCKS:
+    case pb::OVERLOADED:
+    case pb::LEASE_EXPIRED:
+    case pb::LEASE_UNKNOWN:
+    case pb::STALE_INCARNATION:
+    case pb::DRAINING_WORKER:
+    case pb::WORKER_LOST:
+    case pb::TRANSFER_FAILED:
+    case pb::CHECKSUM_MISMATCH:
+    case pb::INCOMPATIBLE:
+    case pb::INTERNAL_ERROR:
+      return true;
+    default:
+      return false;
+  }
+}
+
 absl::Status ToStatus(const pb::ErrorInfo& error, const std::string& worker) {
   absl::StatusCode code = static_cast<absl::StatusCode>(error.code());
   switch (error.reason()) {

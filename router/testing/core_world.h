@@ -35,6 +35,13 @@ inline pb::WorkerInfo Info(uint64_t incarnation, int port, int64_t blocks = 100,
   return info;
 }
 
+// A request whose worker fails fails.
+inline CoreOptions NoMoves() {
+  CoreOptions options;
+  options.request.moves.in_a_row = 0;
+  return options;
+}
+
 class World {
  public:
   explicit World(CoreOptions options = {})

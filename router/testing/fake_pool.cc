@@ -85,6 +85,7 @@ class Prefill final : public FakePoolWorker {
     uint64_t lease = 0;
     int tokens = 0;
     int computed = 0;
+    int first = 0;  // index of the token that it gives
     int max_tokens = 0;
     int64_t blocks = 0;
     bool leaving = false;
@@ -112,6 +113,7 @@ class Prefill final : public FakePoolWorker {
                      .decode = prefill.lease().decode_incarnation(),
                      .lease = prefill.lease().lease_id(),
                      .tokens = tokens,
+                     .first = tokens - prefill.sequence().num_prompt_tokens(),
                      .max_tokens = prefill.sequence().sampling().max_tokens(),
                      .blocks = blocks});
     if (prefill.has_lease() && pool_.Find(prefill.lease().decode_incarnation()) == nullptr) {
@@ -134,8 +136,9 @@ class Prefill final : public FakePoolWorker {
   void FirstToken(size_t i) {
     Job& job = jobs_[i];
     pb::Tokens& tokens = *Out(job.key).mutable_tokens();
-    tokens.add_token_ids(0);
-    const bool stops = StopsAtFirst(job.key.request_id());
+    tokens.set_first_index(job.first);
+    tokens.add_token_ids(job.first);
+    const bool stops = job.first == 0 && StopsAtFirst(job.key.request_id());
     if (!stops && job.decode != 0) {
       return pool_.Send({TransferMessage::kCommit, incarnation_, job.decode, job.lease, {}});
     }
@@ -273,13 +276,15 @@ class Decode final : public FakePoolWorker {
 
   void OnReserve(const pb::Reserve& reserve, absl::Time now) {
     const int max_tokens = reserve.sequence().sampling().max_tokens();
-    const int64_t blocks = Blocks(reserve.sequence().tokens_size() + max_tokens);
+    const int first = reserve.sequence().tokens_size() - reserve.sequence().num_prompt_tokens();
+    const int64_t blocks = Blocks(reserve.sequence().num_prompt_tokens() + max_tokens);
     if (blocks > free_ || pool_.OneIn(pool_.mishaps().refuse)) return Refuse(reserve.key());
     free_ -= blocks;
     const uint64_t id = ++next_lease_;
     Lease& lease = leases_[id];
     lease.key = reserve.key();
     lease.blocks = blocks;
+    lease.next = first;
     lease.max_tokens = max_tokens;
     lease.expires = now + kLeaseTerm;
     pb::LeaseGranted& granted = *Out(reserve.key()).mutable_lease_granted();
@@ -289,7 +294,7 @@ class Decode final : public FakePoolWorker {
       lease.state = Lease::kDecoding;
       return;
     }
-    lease.next = 1;
+    ++lease.next;
     lease.prefill = reserve.prefill_incarnation();
     if (pool_.Find(lease.prefill) == nullptr) OnPeerGone(lease.prefill);
   }
