@@ -23,6 +23,7 @@ from sluice_client import Background
 CONTEXT = [*CUDA, "--max-context", "512", "--no-prefix-cache"]  # so that every request has all phases
 FLAGS = [*CONTEXT, "--kv-blocks", "200"]
 RANK_FLAGS = ["--tp", 2, "--rank-timeout-ms", 4000]
+STAYS = ["--max-moves", 0]  # a request ends with its worker, so that what it is told can be looked at
 DEVICES = "3"
 HANG = 60  # seconds: nothing that is asked for takes as long, on a busy machine either
 SAID = 20  # a log says it
@@ -98,7 +99,8 @@ class CudaFaultsTest(unittest.TestCase):
 
     def run_rows(self, where, faults, workers):
         """`workers`: (role, flags), of each that is started, the prefill worker first."""
-        with contextlib.closing(Cluster(workers=0, model=self.model, worker_flags=FLAGS)) as cluster:
+        with contextlib.closing(Cluster(workers=0, model=self.model, worker_flags=FLAGS,
+                                        router_flags=STAYS)) as cluster:
             cluster.__enter__()
             self.cluster, self.shape, self.serving = cluster, workers, {}
             self.start_missing()
@@ -221,7 +223,8 @@ class CudaFaultsTest(unittest.TestCase):
         """A communicator of a pair that fails while its ends meet: they meet again."""
         flags = ["--kv-channel", "nccl"]
         self.shape = [("prefill", [*flags, "--device", 0]), ("decode", [*flags, "--device", 1])]
-        with contextlib.closing(Cluster(workers=0, model=self.model, worker_flags=FLAGS)) as cluster:
+        with contextlib.closing(Cluster(workers=0, model=self.model, worker_flags=FLAGS,
+                                        router_flags=STAYS)) as cluster:
             cluster.__enter__()
             self.cluster, self.serving = cluster, {}
             self.start_missing()
