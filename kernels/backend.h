@@ -106,8 +106,9 @@ class KvPool {
   // Start of a layer's region, [num_blocks] blocks of layout().block_bytes(). Device memory.
   virtual void* layer_data(int layer) = 0;
 
-  // Copies all layers of one block; ordered before every later step (copy on write).
-  virtual void CopyBlock(int from, int to) = 0;
+  // Copies all layers of one block; ordered before every later step (copy on write). An error is the device's, and ends the
+  // engine: the block is not what its sequence needs.
+  virtual absl::Status CopyBlock(int from, int to) = 0;
 
   // null: the pool is in host memory, and layer_data is all it takes to move it.
   virtual DeviceKv* device() { return nullptr; }
