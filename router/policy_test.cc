@@ -423,17 +423,37 @@ TEST_F(PolicyTest, ThePairIsTheCheapestOfAll) {
   }
 }
 
-TEST(StepTimeTest, LearnsALineThatNeverFalls) {
-  StepTime flat(5);
-  EXPECT_DOUBLE_EQ(flat.At(1), 5);
-  EXPECT_DOUBLE_EQ(flat.At(100), 5) << "only one number of rows was seen";
+TEST(StepTimeTest, LearnsALineThatAlwaysRises) {
+  StepTime one(5);
+  EXPECT_DOUBLE_EQ(one.At(1), 5);
+  EXPECT_DOUBLE_EQ(one.At(6), 10) << "a fifth for each further row, where only one was seen";
   StepTime line;
   EXPECT_FALSE(line.known());
-  for (int i = 0; i < 500; ++i) line.Add(1 + i % 16, 4 + 0.5 * (1 + i % 16));
-  EXPECT_NEAR(line.At(8), 8, 1e-6);
-  EXPECT_NEAR(line.At(32), 20, 1e-6);
+  for (int i = 0; i < 500; ++i) line.Add(1 + i % 16, 4 + 1.5 * (1 + i % 16));
+  EXPECT_NEAR(line.At(8), 16, 1e-6);
+  EXPECT_NEAR(line.At(32), 52, 1e-6);
   for (int i = 0; i < 500; ++i) line.Add(1 + i % 16, 10 - 0.5 * (i % 16));
-  EXPECT_LE(line.At(1), line.At(16)) << "more rows never take less";
+  EXPECT_LT(line.At(1), line.At(16)) << "more rows never take less";
+}
+
+// Of two workers of which one seems a little faster, both get work.
+TEST_F(PairPolicyTest, NoiseInWhatWasLearnedDoesNotHideTheLoad) {
+  for (int i = 0; i < 50; ++i) {
+    for (const auto& [worker, ms] : {std::pair(11, 30.0), std::pair(12, 33.0)}) {
+      pb::WorkerReport report = Report(1000, 0);
+      report.set_running(1);
+      report.set_step_ms(ms);
+      loads_[uint64_t(worker)].Report(report);
+    }
+  }
+  std::map<uint64_t, int> placed;
+  for (int i = 0; i < 8; ++i) {
+    const uint64_t decode = Placed({10, 100}).decode;
+    loads_[decode].Dispatched({std::to_string(i), 1}, {10, 100});
+    ++placed[decode];
+  }
+  EXPECT_GE(placed[11], 3);
+  EXPECT_GE(placed[12], 3);
 }
 
 TEST(LoadModelTest, LearnsWhatAPromptsTokenTakes) {
