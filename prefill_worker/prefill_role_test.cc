@@ -311,7 +311,9 @@ TEST_F(PrefillRoleTest, RefusesWhatCannotBe) {
   }
   Post(Prefill("a", 40, 9, 5, /*remaining_ms=*/-1));
   EXPECT_THAT(Story(), ElementsAre("refused DEADLINE"));
-  Post(worker::Reserve("a", 5, 3));
+  v1::RouterMessage split = worker::Reserve("a", 5, 3);
+  split.mutable_reserve()->set_compute_prompt(false);
+  Post(split);
   EXPECT_THAT(Story(), ElementsAre("refused INCOMPATIBLE"));
   EXPECT_TRUE(outbox_.transfers.empty());
   EXPECT_EQ(free(), total());
@@ -320,6 +322,23 @@ TEST_F(PrefillRoleTest, RefusesWhatCannotBe) {
   Post(Prefill("a", 40, 9, 5));
   Post(Prefill("b", 40, 9, 5));
   EXPECT_THAT(Story(), ElementsAre("refused INVALID_REQUEST")) << "one lease is one transfer";
+}
+
+// Where no decode worker is alive.
+TEST_F(PrefillRoleTest, ComputesWholeAnswersBesidePrompts) {
+  Post(worker::Reserve("a", 5, 3));
+  Post(Prefill("b", 40, 9, 5));
+  std::vector<std::string> of_a;
+  for (int i = 0; i < 6; ++i) {
+    Step();
+    for (const std::string& said : Story()) of_a.push_back(said);
+  }
+  EXPECT_THAT(of_a, ::testing::Contains(::testing::HasSubstr("finished")));
+  Post(worker::Reserve("c", 5, 300));
+  Step();
+  Post(worker::Cancel("c"));
+  EXPECT_THAT(Story(), ::testing::Contains(::testing::HasSubstr("failed CANCELLED_BY_CLIENT")));
+  EXPECT_EQ(core_.live_requests(), 1u) << "b waits for its transfer";
 }
 
 TEST(PrefillRoleSmallPool, RefusesWithoutBlocks) {

@@ -1,9 +1,10 @@
 // The command line of sluice_router.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "CLI/App.hpp"
 
@@ -19,7 +20,13 @@ struct Options {
   int headroom_tokens = 0;
   int queue_limit = 1024;
   int tenant_queue_limit = 0;
-  std::map<std::string, double> tenant_weights;
+  std::vector<std::pair<std::string, double>> tenant_weights;
+  std::string policy = "slo";
+  int local_prefill_tokens = 0;
+  bool fallback_both = true;
+  int ttft_slo_ms = 0;
+  int tpot_slo_ms = 0;
+  int prefix_entries = 1 << 20;
   int max_moves = 4;
   int failover_wait_ms = 30000;
   int lease_ms = 10000;

@@ -26,8 +26,10 @@ void Queue::PutBack(Entry entry) {
 }
 
 double Queue::WeightOf(const std::string& tenant) const {
-  const auto weight = options_.weights.find(tenant);
-  return weight == options_.weights.end() ? 1.0 : weight->second;
+  for (const auto& [name, weight] : options_.weights) {
+    if (name == tenant) return weight;
+  }
+  return 1;
 }
 
 double Queue::Charge(const Entry& entry) const {
@@ -48,6 +50,7 @@ void Queue::Insert(Entry entry, bool refund) {
   const Place place{entry.arrival, entry.ticket.leg};
   where_[entry.ticket] = {entry.priority, name, place};
   ++waiting_[name];
+  prompt_tokens_ += entry.prompt_tokens;
   tenant.waiting[place] = std::move(entry);
   AddTurn(cls, name);
 }
@@ -72,6 +75,7 @@ bool Queue::Remove(Ticket ticket) {
   Class& cls = classes_.at(priority);
   DropTurn(cls, name);
   Tenant& tenant = cls.tenants.at(name);
+  prompt_tokens_ -= tenant.waiting.at(place).prompt_tokens;
   tenant.waiting.erase(place);
   if (!tenant.waiting.empty()) {
     AddTurn(cls, name);

@@ -59,10 +59,16 @@ absl::StatusOr<std::vector<Registry::Loss>> Registry::Announce(uint64_t session,
   if (worker.state == pb::WORKER_STATE_GONE) worker = WorkerRecord();  // it was silent for a lease and is back
   if (worker.incarnation() == 0) worker.connect_at = now;
   worker.info = info;
+  worker.shown = worker.name();
   worker.session = session;
   worker.last_heard = now;
   UpdateState(worker, now);
   return losses;
+}
+
+void Registry::Drain(WorkerRecord& worker, absl::Time now) {
+  worker.told_to_drain = true;
+  UpdateState(worker, now);
 }
 
 bool Registry::Heartbeat(uint64_t session, const pb::WorkerReport& report, absl::Time now) {
@@ -179,7 +185,7 @@ void Registry::UpdateState(WorkerRecord& worker, absl::Time now) const {
   if (worker.session == 0 || !worker.linked || worker.report.stuck() || now >= SuspectAt(worker)) {
     worker.state = pb::WORKER_STATE_SUSPECT;
   } else {
-    worker.state = worker.draining ? pb::WORKER_STATE_DRAINING : pb::WORKER_STATE_ACTIVE;
+    worker.state = worker.draining || worker.told_to_drain ? pb::WORKER_STATE_DRAINING : pb::WORKER_STATE_ACTIVE;
   }
 }
 

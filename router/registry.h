@@ -36,13 +36,15 @@ struct RegistryOptions {
 
 struct WorkerRecord {
   pb::WorkerInfo info;
+  std::string shown;  // name()
   pb::WorkerReport report;
   pb::WorkerState state = pb::WORKER_STATE_SUSPECT;
   uint64_t session = 0;  // 0: the announce stream is lost
   absl::Time last_heard;
   absl::Time gone_at;
   absl::Time grace_end = absl::InfinitePast();  // else its lease is over, but the router has not listened
-  bool draining = false;
+  bool draining = false;                        // as it reports
+  bool told_to_drain = false;
 
   uint64_t link = 0;  // 0: no Work stream is open or being opened
   bool linked = false;
@@ -96,6 +98,8 @@ class Registry {
 
   std::vector<Loss> Leaving(uint64_t session, absl::Time now);
   void AnnounceLost(uint64_t session);
+  // It gets no new work from here.
+  void Drain(WorkerRecord& worker, absl::Time now);
 
   // Links. The core draws the ids; a link that the record does not know is stale and yields null.
   void Connecting(WorkerRecord& worker, uint64_t link);

@@ -93,6 +93,9 @@ class Server:
             raise AssertionError(f"{self.arguments[0]} did not end within {timeout} s of signal {sig}:\n{self.text()}")
 
 
+NO_MOVES = ("--max-moves", 0)  # of a router: a request whose worker fails ends with the error
+
+
 class Cluster:
     """with Cluster(workers=1) as cluster: cluster.client.generate("hello")
 

@@ -1,11 +1,11 @@
-"""Processes that die: what clients and the others then see."""
+"""Processes that die, where requests do not move to others: what clients and the others then see."""
 import signal
 import time
 import unittest
 
 import grpc
 
-from cluster import Cluster, real_model, wait_until
+from cluster import NO_MOVES, Cluster, real_model, wait_until
 from sluice_client import ACTIVE, Background
 
 
@@ -13,7 +13,7 @@ class FaultsTest(unittest.TestCase):
     """With the real model, so that a request is surely running when a process dies."""
 
     def setUp(self):
-        self.cluster = Cluster(model=real_model())
+        self.cluster = Cluster(model=real_model(), router_flags=NO_MOVES)
         self.cluster.__enter__()
         self.addCleanup(self.cluster.close)
         self.baseline = self.cluster.blocks_free()

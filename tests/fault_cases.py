@@ -1,5 +1,6 @@
 """What the tests of faults between real prefill and decode workers share: the requests with their right answers, and what
-is owed after each fault."""
+is owed after each fault. Requests do not move to other workers here, so that each fault shows its class; how they move
+is e2e_failover_test.py."""
 import os
 import random
 import time
@@ -7,7 +8,7 @@ import unittest
 
 import grpc
 
-from cluster import Cluster, real_model, wait_until
+from cluster import NO_MOVES, Cluster, real_model, wait_until
 
 os.environ["GLOG_v"] = "2"  # the workers' logs tell of pairs and pieces
 
@@ -48,7 +49,7 @@ class Faults(unittest.TestCase):
             cls.counted = both.client.generate("Count:", max_tokens=60, ignore_eos=True).token_ids
 
     def start(self, **options):
-        self.cluster = Cluster(workers=0, model=self.model, worker_flags=FLAGS, **options)
+        self.cluster = Cluster(workers=0, model=self.model, worker_flags=FLAGS, router_flags=[*NO_MOVES, "--no-fallback-both"], **options)
         self.cluster.__enter__()
         self.addCleanup(self.cluster.close)
         self.client = self.cluster.client

@@ -136,6 +136,7 @@ class Background:
         self.answer = Answer()
         self.error = None
         self.ended = None  # time.monotonic() of it
+        self.arrivals = []  # time.monotonic() of each response with tokens of choice 0
         self.done = threading.Event()
         self.call = client.stream(prompt, **fields)
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -145,6 +146,8 @@ class Background:
         try:
             for response in self.call:
                 self.answer.add(response)
+                if any(delta.index == 0 and delta.token_ids for delta in response.choices):
+                    self.arrivals.append(time.monotonic())
         except grpc.RpcError as error:
             self.error = error
         self.ended = time.monotonic()

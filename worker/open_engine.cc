@@ -32,6 +32,11 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenCpu(const WorkerOptions& o
   return kernels::NewCpuBackend(cpu);
 }
 
+kernels::CudaGemm GemmOf(const std::string& name) {
+  if (name == "own") return kernels::CudaGemm::kOwn;
+  return name == "auto" ? kernels::CudaGemm::kAuto : kernels::CudaGemm::kCublasLt;
+}
+
 absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenCuda(const WorkerOptions& options) {
   auto plugin =
       kernels::LoadCudaPlugin(options.cuda_plugin.empty() ? kernels::DefaultCudaPluginPath() : options.cuda_plugin);
@@ -40,11 +45,14 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenCuda(const WorkerOptions& 
                                  .graphs = options.cuda_graphs,
                                  .kv = options.kv_dtype == "int8" ? kernels::KvDType::kInt8 : kernels::KvDType::kBF16,
                                  .nccl_library = options.nccl_library,
-                                 .rank_timeout_seconds = 1e-3 * options.rank_timeout_ms});
+                                 .rank_timeout_seconds = 1e-3 * options.rank_timeout_ms,
+                                 .gemm = GemmOf(options.gemm),
+                                 .gemm_rows = options.gemm_rows,
+                                 .cublaslt_library = options.cublaslt_library});
 }
 
-// What asks for something that only a CPU does gets a CPU. Ranks have to agree without a word, so they are asked for GPUs
-// by name.
+// What asks for something that only a CPU does gets a CPU. Ranks have to agree without a word, so they are asked for
+// GPUs by name.
 bool FitsGpu(const WorkerOptions& options) {
   return (options.compute == "auto" || options.compute == "bf16") && options.tp == 1;
 }

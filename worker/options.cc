@@ -70,20 +70,36 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
   app.add_option("--nccl-library", o.nccl_library,
                  "NCCL, for what goes between GPUs; default: libnccl.so.2, where the system finds it")
       ->type_name("FILE");
-  app.add_option("--rank-timeout-ms", o.rank_timeout_ms,
-                 "With --tp on GPUs: how long ranks wait for each other, at the start and in a step, before one of them "
-                 "counts as lost and the worker ends")
+  app.add_option(
+         "--gemm", o.gemm,
+         "What multiplies on a GPU: own (the same bits in every batch), cublaslt (faster prompts, but an answer's last "
+         "digits then depend on what is computed beside it), or auto (cublaslt where it can be loaded)")
+      ->check(CLI::IsMember({"own", "cublaslt", "auto"}))
+      ->type_name("WHAT");
+  app.add_option("--gemm-rows", o.gemm_rows,
+                 "With cuBLASLt: fewer rows than this in a step are multiplied by our own kernels")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
+  app.add_option("--cublaslt-library", o.cublaslt_library,
+                 "cuBLASLt, for --gemm; default: libcublasLt.so.13, where the system finds it")
+      ->type_name("FILE");
+  app.add_option(
+         "--rank-timeout-ms", o.rank_timeout_ms,
+         "With --tp on GPUs: how long ranks wait for each other, at the start and in a step, before one of them "
+         "counts as lost and the worker ends")
       ->check(CLI::Range(100, 3600000));
-  app.add_option("--gpu-memory", o.gpu_memory,
-                 "Share of the GPU's memory that is free after the weights for the KV cache, where neither --kv-bytes nor "
-                 "--kv-blocks is given")
+  app.add_option(
+         "--gpu-memory", o.gpu_memory,
+         "Share of the GPU's memory that is free after the weights for the KV cache, where neither --kv-bytes nor "
+         "--kv-blocks is given")
       ->check(CLI::Range(0.01, 1.0))
       ->type_name("SHARE");
   app.add_flag("--cuda-graphs,!--no-cuda-graphs", o.cuda_graphs,
                "Record the launches of decode steps on a GPU once and replay them (the default), or launch each anew");
-  app.add_flag("--device-sampling,!--no-device-sampling", o.device_sampling,
-               "Sample on a GPU, which then brings tokens instead of logits (the default), or on the CPU: the answers are "
-               "the same");
+  app.add_flag(
+      "--device-sampling,!--no-device-sampling", o.device_sampling,
+      "Sample on a GPU, which then brings tokens instead of logits (the default), or on the CPU: the answers are "
+      "the same");
   app.add_option("--cuda-plugin", o.cuda_plugin, "The CUDA backend; default: backend_cuda.so beside this program")
       ->type_name("FILE");
   app.add_option("--compute", o.compute,
@@ -112,7 +128,8 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
       ->type_name("LIST")
       ->check(CLI::Validator(CheckCpuList, "", "cpus"));
   CLI::Option* bytes =
-      app.add_option("--kv-bytes", o.kv_bytes, "Memory for the KV cache, such as 512M or 2G; default 1G, on a GPU see --gpu-memory")
+      app.add_option("--kv-bytes", o.kv_bytes,
+                     "Memory for the KV cache, such as 512M or 2G; default 1G, on a GPU see --gpu-memory")
           ->transform(CLI::AsSizeValue(false))
           ->type_name("BYTES");
   app.add_option("--kv-blocks", o.kv_blocks, "KV cache in blocks, instead of --kv-bytes")

@@ -18,15 +18,18 @@ struct WorkerOptions {
   std::string host = "127.0.0.1";  // to listen on
   std::string advertise;           // what routers dial; default: host
   int port = 0;                    // 0: a free one
-  std::string backend = "auto";  // cpu, cuda, or cuda where there is a GPU
-  std::string cuda_plugin;       // file; empty: beside the program
-  int device = 0;                // GPU; of rank 0, the others have those behind it
-  std::string nccl_library;      // file or name; empty: libnccl.so.2
-  int rank_timeout_ms = 30000;   // on GPUs: for ranks to come, and of a step
+  std::string backend = "auto";    // cpu, cuda, or cuda where there is a GPU
+  std::string cuda_plugin;         // file; empty: beside the program
+  int device = 0;                  // GPU; of rank 0, the others have those behind it
+  std::string nccl_library;        // file or name; empty: libnccl.so.2
+  std::string gemm = "own";        // own, cublaslt, or auto: cublaslt where it can be loaded
+  int gemm_rows = 65;              // of products that cuBLASLt gets, at least
+  std::string cublaslt_library;    // file or name; empty: libcublasLt.so.13
+  int rank_timeout_ms = 30000;     // on GPUs: for ranks to come, and of a step
   bool cuda_graphs = true;
   bool device_sampling = true;
-  double gpu_memory = 0.9;       // share of a GPU's free memory for KV, unless kv_bytes or kv_blocks say how much
-  bool kv_sized = false;         // kv_bytes was given
+  double gpu_memory = 0.9;  // share of a GPU's free memory for KV, unless kv_bytes or kv_blocks say how much
+  bool kv_sized = false;    // kv_bytes was given
   std::string compute = "auto";
   std::string kv_dtype = "auto";
   int threads = 0;                        // 0: every core that the process may use
@@ -47,8 +50,8 @@ struct WorkerOptions {
   bool prefix_cache = true;
   std::string packed_cache;         // folder of packed weights; empty: they stay in memory of this worker's own
   int drafts = 8;                   // most per sequence and step, by prompt lookup
-  std::string cluster_key;  // file; empty: none
-  std::string tls;          // folder; empty: plain connections
+  std::string cluster_key;          // file; empty: none
+  std::string tls;                  // folder; empty: plain connections
   std::string kv_channel = "auto";  // how KV moves between workers (kv_channels.h)
   int lease_ms = 10000;
   int step_target_ms = 40;     // of steps with decode rows; 0: prompts beside them are not cut

@@ -121,6 +121,9 @@ TEST(Options, TakesEverything) {
   EXPECT_EQ(Good({"--model", "m", "--compute", "int8"}).compute, "int8");
   EXPECT_EQ(Good({"--model", "m", "--kv-dtype", "int8"}).kv_dtype, "int8");
   EXPECT_EQ(Good({"--model", "m", "--compute", "int8", "--kv-dtype", "bf16"}).kv_dtype, "bf16");
+  EXPECT_EQ(Good({"--model", "m"}).gemm, "own");
+  EXPECT_EQ(Good({"--model", "m", "--gemm", "auto", "--gemm-rows", "9"}).gemm_rows, 9);
+  EXPECT_EQ(Good({"--model", "m", "--gemm", "cublaslt", "--cublaslt-library", "x"}).cublaslt_library, "x");
   EXPECT_EQ(o.advertise, "h");
   EXPECT_EQ(Good({"--model", "m", "--kv-bytes", "2G"}).kv_bytes, int64_t{2} << 30);
   EXPECT_EQ(Good({"--model", "m", "--kv-bytes", "1000"}).kv_bytes, 1000);
@@ -142,6 +145,8 @@ TEST(Options, NamesTheFlagThatIsWrong) {
                                              {"--kv-dtype", "int4"},
                                              {"--kv-dtype", "int8", "--compute", "f32"},
                                              {"--compute", "f16"},
+                                             {"--gemm", "mkl"},
+                                             {"--gemm-rows", "0"},
                                              {"--threads", "-1"},
                                              {"--cpus", "3-1"},
                                              {"--cpus", "a"},

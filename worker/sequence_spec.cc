@@ -39,7 +39,9 @@ absl::Status CheckUnsupported(const v1::SequenceSpec& spec) {
   if (p.has_n() && (p.n() < 1 || p.n() > kMaxChoices)) {
     return Bad("sampling.n", absl::StrCat(p.n(), " is outside [1, ", kMaxChoices, "]"));
   }
-  if (spec.choice() != 0) return Bad("choice", "only 0 is supported by this worker");
+  if (spec.choice() < 0 || spec.choice() > kMaxChoices - std::max(1, p.n())) {
+    return Bad("choice", absl::StrCat(spec.choice(), " and those after it are outside [0, ", kMaxChoices, ")"));
+  }
   return absl::OkStatus();
 }
 

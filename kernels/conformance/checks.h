@@ -61,9 +61,9 @@ struct Expected {
 Expected DecodeAlone(const Subject& subject, const Backend& backend, const TinyWeights& weights,
                      std::vector<std::vector<int32_t>> tokens);
 
-// Equal bits of all logits that were taken, and of all full blocks. Reports the first difference; false if there
-// is one.
+// Equal bits of all logits that were taken, and of all full blocks; with Subject::batch_error, logits within it.
+// Reports the first difference; false if there is one.
 bool ExpectSame(const Subject& subject, const Expected& expected, TinyModel& model, const std::string& what);
-bool ExpectSameLogits(const Logits& expected, const Logits& got, const std::string& what);
+bool ExpectSameLogits(const Subject& subject, const Logits& expected, const Logits& got, const std::string& what);
 
 }  // namespace sluice::kernels::conformance

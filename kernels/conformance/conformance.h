@@ -4,8 +4,9 @@
 //
 //   const bool registered = RegisterConformance({{.name = "scalar", .variants = {...}}, ...});
 //
-// Each mode of arithmetic (numerics id) is a subject of its own: within one, everything is equal to the bit. How far a
-// mode may be from exact arithmetic it says itself, except for f32, whose bound is derived (near_reference.cc).
+// Each mode of arithmetic (numerics id) is a subject of its own: within one, everything is equal to the bit, unless the
+// subject says that its rows depend on the batch (batch_error). How far a mode may be from exact arithmetic it says
+// itself, except for f32, whose bound is derived (near_reference.cc).
 #pragma once
 
 #include <cstring>
@@ -34,6 +35,11 @@ struct Subject {
   // Of the logits against the naive reference, as a share of theirs, for modes that round weights or activations; 0:
   // f32, held to a derived bound on every single logit.
   double rms_error = 0;
+  // Of the logits of a row against those of the same row in another step, likewise. 0: equal to the bit, as everything
+  // is that promises the same tokens. More than 0, for a library that chooses by the shape of a step: the checks that
+  // compare steps of different rows then compare logits within this, and no bytes of K and V; those that compare the
+  // same steps still ask for equal bits.
+  double batch_error = 0;
   // Between host memory and KvPool::layer_data; these are for pools in host memory.
   std::function<void(void* host, const void* pool, size_t bytes)> read = std::memcpy;
   std::function<void(void* pool, const void* host, size_t bytes)> write = std::memcpy;

@@ -17,8 +17,8 @@ namespace {
 
 // "Suite.Check" of all checks of behaviour that report something. The others compare with the naive reference and
 // between good variants.
-std::set<std::string> CaughtBy(Fault fault) {
-  Subject subject{.name = "broken", .numerics_id = "f32.1"};
+std::set<std::string> CaughtBy(Fault fault, double batch_error = 0) {
+  Subject subject{.name = "broken", .numerics_id = "f32.1", .batch_error = batch_error};
   subject.variants = {Break({"broken", [] { return NewCpuBackend({.threads = 1}); }}, fault)};
   std::set<std::string> caught;
   for (const Check& check : AllChecks()) {
@@ -79,6 +79,17 @@ TEST(ConformanceCanFail, BlockTablesThatAreNotFollowed) {
   EXPECT_THAT(CaughtBy(Fault::kBlocksInOrder), IsSupersetOf({"BlockTables.AnyOrder", "SharedBlocks.BlocksOfAnother"}));
   EXPECT_THAT(CaughtBy(Fault::kReadsUnusedEntries),
               testing::ElementsAre("BlockTables.EntriesPastTheContextAreIgnored"));
+}
+
+// Where a row may depend on the batch, what is no rounding still shows.
+TEST(ConformanceCanFail, MoreThanRoundingWhereBitsDependOnTheBatch) {
+  EXPECT_THAT(CaughtBy(Fault::kNone, 1e-3), testing::IsEmpty());
+  EXPECT_THAT(CaughtBy(Fault::kKvDependsOnChunk, 1e-3), testing::IsEmpty()) << "the last bit of an element of V";
+  EXPECT_THAT(CaughtBy(Fault::kBlocksInOrder, 1e-3),
+              IsSupersetOf({"BlockTables.AnyOrder", "SharedBlocks.BlocksOfAnother"}));
+  EXPECT_THAT(CaughtBy(Fault::kLogitsOfOtherRows, 1e-3), testing::ElementsAre("HeadRows.OfAnyRows"));
+  EXPECT_THAT(CaughtBy(Fault::kCopiesKOnly, 1e-3), testing::ElementsAre("SharedBlocks.ACopyServesAsWell"));
+  EXPECT_THAT(CaughtBy(Fault::kDraftsLeaveATrace, 1e-3), testing::Contains("VerificationRows.AnyNumberHolds"));
 }
 
 TEST(ConformanceCanFail, CopiesThatAreNotWhole) {

@@ -24,6 +24,30 @@ void AgreeForEveryType(const Subject& subject) {
   }
 }
 
+// The same steps in every variant, and again in the first: equal bits, whether or not a row's depend on the step.
+void TheSameStepsHaveTheSameBits(const Subject& subject) {
+  Backends backends(subject);
+  Subject to_the_bit = subject;
+  to_the_bit.batch_error = 0;
+  const TinyShape shape;
+  const TinyWeights weights(shape, 150, kSeed);
+  Expected first;
+  for (size_t i = 0; i <= subject.variants.size(); ++i) {
+    std::mt19937 steps(kSeed);
+    TinyModel model(backends.next(), weights, BorderTokens(shape.vocab), 2);
+    model.RunMixed(steps, /*drafts=*/true);
+    if (i > 0) {
+      const std::string& what = subject.variants[i % subject.variants.size()].name;
+      if (!ExpectSame(to_the_bit, first, model, what)) return;
+      continue;
+    }
+    for (int seq = 0; seq < model.num_seqs(); ++seq) {
+      first.logits.push_back(model.logits(seq));
+      first.kv.push_back(model.ReadFullBlocks(seq, subject.read));
+    }
+  }
+}
+
 void SayWhatTheyAre(const Subject& subject) {
   Backends backends(subject);
   const KvDType kv = backends.first().kv_dtype();
@@ -37,7 +61,9 @@ void SayWhatTheyAre(const Subject& subject) {
 }  // namespace
 
 std::vector<Check> VariantChecks() {
-  return {{"Variants", "AgreeForEveryType", AgreeForEveryType}, {"Variants", "SayWhatTheyAre", SayWhatTheyAre}};
+  return {{"Variants", "AgreeForEveryType", AgreeForEveryType},
+          {"Variants", "TheSameStepsHaveTheSameBits", TheSameStepsHaveTheSameBits},
+          {"Variants", "SayWhatTheyAre", SayWhatTheyAre}};
 }
 
 }  // namespace sluice::kernels::conformance

@@ -46,7 +46,7 @@ void Verify(const Subject& subject, const Backend& backend, const TinyWeights& w
   const std::string what = absl::StrCat(k, " drafts at ", start, ", ", held, " hold");
   const Logits& of_fork = fork.logits(0);
   const Logits tail(of_fork.end() - int64_t(wrong.size()), of_fork.end());
-  ExpectSameLogits(tail, model.draft_logits(0), what + ", the other rows");
+  ExpectSameLogits(subject, tail, model.draft_logits(0), what + ", the other rows");
   model.Step({{0, 1}});
   model.RunAlone(64);
   ExpectSame(subject, expected, model, what);

@@ -4,6 +4,7 @@
 // Plugin and program are of one build: they exchange C++ objects. A plugin of another build is refused.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -12,12 +13,19 @@
 
 namespace sluice::kernels {
 
+// What multiplies. Our own kernels give a row the same bits in every step; cuBLASLt, which takes the steps of many
+// rows, does not, so its workers have another numerics id. kAuto: cuBLASLt where it can be loaded.
+enum class CudaGemm : uint8_t { kOwn, kCublasLt, kAuto };
+
 struct CudaPluginOptions {
   int device = 0;
-  bool graphs = true;  // record steps of decode rows and replay them
-  KvDType kv = KvDType::kBF16;  // or kInt8
-  std::string nccl_library;  // empty: libnccl.so.2, where the system's loader finds it
+  bool graphs = true;                // record steps of decode rows and replay them
+  KvDType kv = KvDType::kBF16;       // or kInt8
+  std::string nccl_library;          // empty: libnccl.so.2, where the system's loader finds it
   double rank_timeout_seconds = 30;  // after which one of several ranks counts as lost
+  CudaGemm gemm = CudaGemm::kOwn;
+  int gemm_rows = 65;            // cuBLASLt takes products of so many rows or more
+  std::string cublaslt_library;  // empty: libcublasLt.so.13, where the system's loader finds it
 };
 
 struct CudaPlugin {
@@ -30,7 +38,7 @@ inline constexpr char kCudaPluginSymbol[] = "sluice_cuda_plugin";
 using CudaPluginFunction = const CudaPlugin* (*)();
 
 // Of the interface; raised with every change of what crosses it. Compilers of one version agree about the rest.
-inline constexpr char kCudaPluginBuild[] = "3, " __VERSION__;
+inline constexpr char kCudaPluginBuild[] = "4, " __VERSION__;
 
 // backend_cuda.so beside the running program.
 std::string DefaultCudaPluginPath();

@@ -40,6 +40,7 @@ class FrontWorld : public ::testing::Test {
     options.core.registry.model_hash = "abcdef";
     options.core.registry.lease = absl::Seconds(3);
     options.core.context_length = kContext;
+    options.core.request.moves.wait = absl::Milliseconds(300);  // for a worker that can go on; most tests have one
     auto started = RouterServer::Start(options, model_->served());
     ASSERT_TRUE(started.ok()) << started.status();
     router_ = *std::move(started);

@@ -7,11 +7,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 #include "kernels/cuda/backend/cuda_context.h"
 #include "kernels/cuda/backend/device.h"
 #include "kernels/cuda/backend/errors.h"
 #include "kernels/cuda/backend/kv_pool.h"
 #include "kernels/cuda/backend/storage.h"
+#include "kernels/cuda/gemm/lt_library.h"
 #include "kernels/dequant.h"
 
 namespace sluice::kernels::cuda {
@@ -52,20 +54,24 @@ absl::StatusOr<std::unique_ptr<Weight>> Upload(const HostTensor& tensor, bool f3
                                          chunk.data(), size_t(rows) * row_bytes, cudaMemcpyHostToDevice);
     if (absl::Status status = ToStatus(error, "weights to the GPU"); !status.ok()) return status;
   }
-  // A copy from pageable memory may return before it has arrived, and steps run on a stream that does not wait for this one.
+  // A copy from pageable memory may return before it has arrived, and steps run on a stream that does not wait for this
+  // one.
   const cudaError_t error = cudaStreamSynchronize(nullptr);
   if (absl::Status status = ToStatus(error, "weights to the GPU"); !status.ok()) return status;
   return std::make_unique<CudaWeight>(tensor.rows, tensor.cols, f32, *std::move(memory));
 }
 
+std::string NumericsId(const CudaOptions& options, bool lt) {
+  return absl::StrCat(lt ? "cuda-bf16lt.1" : "cuda-bf16.1", options.kv == KvDType::kInt8 ? "+kv8.1" : "");
+}
+
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::unique_ptr<Device> device, const CudaOptions& options)
-      : device_(std::move(device)), options_(options) {}
+  // lt: null for our own products alone.
+  CudaBackend(std::unique_ptr<Device> device, const CudaOptions& options, const LtLibrary* lt)
+      : device_(std::move(device)), options_(options), lt_(lt), numerics_id_(NumericsId(options, lt != nullptr)) {}
 
-  std::string_view numerics_id() const override {
-    return options_.kv == KvDType::kInt8 ? "cuda-bf16.1+kv8.1" : "cuda-bf16.1";
-  }
+  std::string_view numerics_id() const override { return numerics_id_; }
   std::string_view packing_id() const override { return "cuda-bf16.1"; }
   KvDType kv_dtype() const override { return options_.kv; }
   size_t PackedBytes(const HostTensor&) const override { return 0; }
@@ -96,13 +102,24 @@ class CudaBackend final : public Backend {
     return CudaKvPool::Create(layout, num_blocks, *device_, options_.nccl_library);
   }
   absl::StatusOr<std::unique_ptr<Context>> NewContext(const ContextLimits& limits) const override {
-    return CudaContext::Create(limits, *device_, options_);
+    return CudaContext::Create(limits, *device_, options_, lt_);
   }
 
  private:
   std::unique_ptr<Device> device_;
   const CudaOptions options_;
+  const LtLibrary* const lt_;
+  const std::string numerics_id_;
 };
+
+// Null: our own products.
+absl::StatusOr<const LtLibrary*> LtOf(const CudaOptions& options) {
+  if (options.gemm == CudaGemm::kOwn) return nullptr;
+  auto lt = LtLibrary::Load(options.cublaslt_library);
+  if (lt.ok() || options.gemm == CudaGemm::kCublasLt) return lt;
+  LOG(WARNING) << "products are our own: " << lt.status().message();
+  return nullptr;
+}
 
 }  // namespace
 
@@ -113,7 +130,9 @@ absl::StatusOr<std::unique_ptr<Backend>> NewCudaBackend(const CudaOptions& optio
   }
   absl::StatusOr<std::unique_ptr<Device>> device = Device::Open(options.device);
   if (!device.ok()) return device.status();
-  return std::make_unique<CudaBackend>(*std::move(device), options);
+  auto lt = LtOf(options);
+  if (!lt.ok()) return lt.status();
+  return std::make_unique<CudaBackend>(*std::move(device), options, *lt);
 }
 
 }  // namespace sluice::kernels::cuda

@@ -71,10 +71,13 @@ size_t ExchangeSpace(const ContextLimits& l, int ranks) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(const ContextLimits& limits, const Device& device,
-                                                                 const CudaOptions& options) {
+                                                                 const CudaOptions& options, const LtLibrary* lt) {
   if (absl::Status status = CheckLimits(limits); !status.ok()) return status;
   std::unique_ptr<CudaContext> context(new CudaContext(limits, device, options));
   if (absl::Status status = context->Allocate(); !status.ok()) return status;
+  if (lt != nullptr) {
+    if (absl::Status status = context->StartLt(*lt); !status.ok()) return status;
+  }
   if (absl::Status status = context->Meet(options); !status.ok()) return status;
   return context;
 }
@@ -102,6 +105,17 @@ absl::Status CudaContext::Allocate() {
   absl::StatusOr<SampleBuffers> samples = SampleBuffers::Create(limits_);
   if (!samples.ok()) return samples.status();
   samples_ = *std::move(samples);
+  return absl::OkStatus();
+}
+
+absl::Status CudaContext::StartLt(const LtLibrary& lt) {
+  constexpr size_t kSpace = size_t(32) << 20;  // what the library is recommended to have
+  auto space = NewDeviceMemory(kSpace, "scratch of cuBLASLt");
+  if (!space.ok()) return space.status();
+  lt_space_ = *std::move(space);
+  auto made = LtGemm::Create(lt, lt_space_.get(), kSpace);
+  if (!made.ok()) return made.status();
+  lt_ = *std::move(made);
   return absl::OkStatus();
 }
 
@@ -190,7 +204,11 @@ void CudaContext::Norm(const Activation* x, const Weight* weight, float eps, con
 void CudaContext::Multiply(GemmArgs args, const char* phase) {
   args.workspace = gemm_space_.get();
   args.workspace_bytes = gemm_bytes_;
-  Note(Gemm(args, device_.stream()), phase);
+  if (lt_ == nullptr || args.m < gemm_rows_) {
+    Note(Gemm(args, device_.stream()), phase);
+  } else if (const absl::Status status = lt_->Multiply(args, device_.stream()); !status.ok()) {
+    Note(absl::Status(status.code(), absl::StrCat(phase, ": ", status.message())));
+  }
 }
 
 void CudaContext::NormQkv(const NormQkvParams& p) {
@@ -348,6 +366,8 @@ bool CudaContext::Replay(float* logits, float* maxima) {
 
 bool CudaContext::BeginCapture() {
   if (!alike_ || !status_.ok()) return false;
+  // What a library does at its first product of a shape may not be recorded.
+  if (lt_ != nullptr && rows_ >= gemm_rows_ && met_.insert(rows_).second) return false;
   Note(graphs_.Begin(device_.stream()), "recording a step");
   return status_.ok();
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,14 +19,15 @@
 #include "kernels/cuda/backend/step_graphs.h"
 #include "kernels/cuda/backend/storage.h"
 #include "kernels/cuda/gemm/gemm.h"
+#include "kernels/cuda/gemm/lt_gemm.h"
 
 namespace sluice::kernels::cuda {
 
 class CudaContext final : public Context {
  public:
-  // `device` outlives the context.
+  // `device` outlives the context. lt: null for our own products alone.
   static absl::StatusOr<std::unique_ptr<CudaContext>> Create(const ContextLimits& limits, const Device& device,
-                                                             const CudaOptions& options);
+                                                             const CudaOptions& options, const LtLibrary* lt);
 
   absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int cols, ActivationUse use) override;
   void BeginStep(const StepBatch& batch, const KvLayout& layout) override;
@@ -56,7 +58,8 @@ class CudaContext final : public Context {
   };
 
   CudaContext(const ContextLimits& limits, const Device& device, const CudaOptions& options)
-      : limits_(limits), device_(device), use_graphs_(options.graphs) {}
+      : limits_(limits), device_(device), use_graphs_(options.graphs), gemm_rows_(options.gemm_rows) {}
+  absl::Status StartLt(const LtLibrary& lt);
   absl::Status Meet(const CudaOptions& options);
   void Note(const absl::Status& status);
   void Await();
@@ -78,13 +81,17 @@ class CudaContext final : public Context {
   const ContextLimits limits_;
   const Device& device_;
   const bool use_graphs_;
+  const int gemm_rows_;
   absl::Status status_;
   KvLayout layout_;
   AttentionShape shape_;
   StepBuffers step_;
   int rows_ = 0, num_logits_ = 0;  // with those that pad a step that may be replayed
   int batch_logits_ = 0;
-  bool alike_ = false;                   // the step is of decode rows, padded to rows_
+  bool alike_ = false;  // the step is of decode rows, padded to rows_
+  DeviceMemory lt_space_;
+  std::unique_ptr<LtGemm> lt_;           // null: our own products alone
+  std::set<int> met_;                    // rows of steps that the library has computed
   std::unique_ptr<RankExchange> ranks_;  // null: alone
   StepGraphs graphs_;                    // behind the ranks: they go first
   DeviceMemory normed_;                  // bf16 [max_rows][PaddedRow(max_hidden)]

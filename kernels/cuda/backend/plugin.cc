@@ -12,7 +12,10 @@ constexpr CudaPlugin kPlugin = {
                                                     .graphs = options.graphs,
                                                     .kv = options.kv,
                                                     .nccl_library = options.nccl_library,
-                                                    .rank_timeout = absl::Seconds(options.rank_timeout_seconds)});
+                                                    .rank_timeout = absl::Seconds(options.rank_timeout_seconds),
+                                                    .gemm = options.gemm,
+                                                    .gemm_rows = options.gemm_rows,
+                                                    .cublaslt_library = options.cublaslt_library});
     }};
 
 }  // namespace

@@ -273,6 +273,13 @@ __global__ void __launch_bounds__(kFoldThreads) FoldKernel(const Launch launch) 
   Put(args, part, row, column, total);
 }
 
+cudaError_t Fold(const Launch& launch, cudaStream_t stream) {
+  const int outputs = launch.gated ? launch.args.parts[0].n : launch.columns;
+  const dim3 grid(unsigned((outputs + kFoldThreads - 1) / kFoldThreads), unsigned(launch.args.m));
+  FoldKernel<<<grid, kFoldThreads, 0, stream>>>(launch);
+  return cudaGetLastError();
+}
+
 // Blocks that fill a large GPU once.
 constexpr int kManyBlocks = 132;
 
@@ -295,13 +302,17 @@ cudaError_t Run(Launch launch, cudaStream_t stream) {
   const dim3 grid(unsigned(tiles), unsigned(row_tiles), unsigned(launch.split ? slices : 1));
   GemmKernel<T><<<grid, T::kThreads, kShared, stream>>>(launch);
   if (const cudaError_t e = cudaGetLastError(); e != cudaSuccess || !launch.split) return e;
-  const int outputs = launch.gated ? args.parts[0].n : launch.columns;
-  FoldKernel<<<dim3(unsigned((outputs + kFoldThreads - 1) / kFoldThreads), unsigned(args.m)), kFoldThreads, 0,
-               stream>>>(launch);
-  return cudaGetLastError();
+  return Fold(launch, stream);
 }
 
-bool Valid(const GemmArgs& args, bool gated) {
+bool Gated(const GemmArgs& args) {
+  return args.output == GemmOutput::kGatedSilu || args.output == GemmOutput::kGatedGelu;
+}
+
+}  // namespace
+
+bool IsGemm(const GemmArgs& args) {
+  const bool gated = Gated(args);
   if (args.m < 0 || args.k <= 0 || args.k % kGemmDepth != 0 || args.a_stride % 8 != 0) return false;
   if (args.num_parts < 1 || args.num_parts > kMaxGemmParts) return false;
   if (gated && (args.num_parts != 2 || args.parts[0].n != args.parts[1].n)) return false;
@@ -311,8 +322,6 @@ bool Valid(const GemmArgs& args, bool gated) {
   return true;
 }
 
-}  // namespace
-
 GemmSlicing GemmSlices(int k) {
   constexpr int kLength = 1024, kMost = 8;
   const int steps = k / kGemmDepth, slices = std::clamp(k / kLength, 1, kMost);
@@ -321,13 +330,20 @@ GemmSlicing GemmSlices(int k) {
 }
 
 cudaError_t Gemm(const GemmArgs& args, cudaStream_t stream) {
-  const bool gated = args.output == GemmOutput::kGatedSilu || args.output == GemmOutput::kGatedGelu;
-  if (!Valid(args, gated)) return cudaErrorInvalidValue;
+  if (!IsGemm(args)) return cudaErrorInvalidValue;
   if (args.m == 0) return cudaSuccess;
-  const Launch launch{args, GemmSlices(args.k), gated, false, 0};
+  const Launch launch{args, GemmSlices(args.k), Gated(args), false, 0};
   if (args.m <= FewRows::kM) return Run<FewRows>(launch, stream);
   if (args.m <= SomeRows::kM) return Run<SomeRows>(launch, stream);
   return Run<ManyRows>(launch, stream);
+}
+
+cudaError_t FinishProducts(const GemmArgs& args, cudaStream_t stream) {
+  if (!IsGemm(args) || args.workspace == nullptr) return cudaErrorInvalidValue;
+  if (args.m == 0) return cudaSuccess;
+  Launch launch{args, {1, args.k}, Gated(args), true, 0};
+  for (int i = 0; i < args.num_parts; ++i) launch.columns += args.parts[i].n;
+  return Fold(launch, stream);
 }
 
 }  // namespace sluice::kernels::cuda

@@ -55,5 +55,10 @@ GemmSlicing GemmSlices(int k);
 
 // cudaErrorInvalidValue for a shape that is not supported. No rows: nothing is launched.
 cudaError_t Gemm(const GemmArgs& args, cudaStream_t stream);
+bool IsGemm(const GemmArgs& args);  // whether it is supported
+
+// What follows the products of all parts (bias, gate, rounding), where another has left their sums in the workspace,
+// f32 [m][columns of all parts].
+cudaError_t FinishProducts(const GemmArgs& args, cudaStream_t stream);
 
 }  // namespace sluice::kernels::cuda
