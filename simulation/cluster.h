@@ -18,7 +18,6 @@
 #include "simulation/kv_links.h"
 #include "simulation/model_worker.h"
 #include "simulation/network.h"
-#include "simulation/prefix_cache_model.h"
 #include "simulation/rng.h"
 #include "simulation/schedule.h"
 
@@ -30,8 +29,7 @@ struct ClusterOptions {
   uint64_t seed = 1;
   router::CoreOptions core;
   NetworkOptions network;
-  std::vector<WorkerModel> workers;  // one a slot
-  NameBlocks name_blocks = ChainedNames;
+  std::vector<WorkerModel> workers;            // one a slot
   absl::Duration patience = absl::Seconds(2);  // of the router's connections with a silent peer
 };
 

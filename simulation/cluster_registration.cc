@@ -13,8 +13,8 @@ void Cluster::Start(int slot) {
   if (s.worker != nullptr) return;
   const uint64_t incarnation = rng_.Next() >> 8;
   s = {.model = s.model, .worker = nullptr};
-  s.worker = std::make_unique<ModelWorker>(incarnation, s.model, options_.name_blocks,
-                                           static_cast<WorkerSurroundings&>(*this), schedule_, rng_);
+  s.worker =
+      std::make_unique<ModelWorker>(incarnation, s.model, static_cast<WorkerSurroundings&>(*this), schedule_, rng_);
   slot_of_[incarnation] = slot;
   network_.Thaw(NodeOf(slot));
   Announce(slot);
@@ -62,6 +62,7 @@ pb::WorkerInfo Cluster::InfoOf(int slot) const {
   info.set_role(s.model.role);
   info.set_incarnation(s.worker->incarnation());
   info.mutable_fingerprint()->set_model_hash(options_.core.registry.model_hash);
+  info.mutable_fingerprint()->set_numerics(kNumerics);
   info.mutable_fingerprint()->set_block_size(s.model.block_size);
   info.mutable_fingerprint()->set_protocol_version(router::kProtocolVersion);
   info.mutable_work()->set_host(absl::StrCat("w", slot));

@@ -151,6 +151,9 @@ std::string Describe(const router::Event& event) {
     for (const pb::WorkerEvent& e : batch->message.events()) absl::StrAppend(&text, "; ", Describe(e));
     return text;
   }
+  if (const auto* drain = std::get_if<router::DrainWorker>(&event)) {
+    return absl::StrCat("DrainWorker ", drain->incarnation, drain->hand_over ? ", hands over" : "");
+  }
   return std::holds_alternative<router::Tick>(event) ? "Tick" : "Shutdown";
 }
 

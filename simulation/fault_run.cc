@@ -29,6 +29,11 @@ class FaultRun {
     core_options_.queue.limit = 20;
     core_options_.queue.tenant_limit = rng_.OneIn(4) ? 10 : 0;
     core_options_.seed = rng_.Next();
+    core_options_.policy.policy =
+        std::vector<router::Policy>{router::Policy::kSlo, router::Policy::kPrefix, router::Policy::kLeastLoaded,
+                                    router::Policy::kRoundRobin}[rng_.OneIn(2) ? 0 : rng_.Below(4)];
+    core_options_.policy.local_prefill_tokens = rng_.OneIn(3) ? rng_.Between(8, 64) : 0;
+    core_options_.prefix_entries = rng_.OneIn(3) ? 0 : rng_.OneIn(4) ? 100 : 1 << 20;
     ClusterOptions cluster{.seed = rng_.Next(), .core = core_options_, .network = {}, .workers = {}};
     if (rng_.OneIn(3)) cluster.network.most_delay = absl::Milliseconds(30);
     cluster.workers = good_;
@@ -40,7 +45,7 @@ class FaultRun {
     const auto violate = [this](std::string what) { Violate(std::move(what)); };
     invariants_ = std::make_unique<Invariants>(core_options_, *cluster_, violate);
     RandomClientsOptions clients;
-    clients.every = rng_.Between(absl::Milliseconds(4), absl::Milliseconds(60));
+    clients.every = rng_.Between(absl::Milliseconds(10), absl::Milliseconds(120));
     clients_ = std::make_unique<RandomClients>(clients, *cluster_, rng_, violate);
     faults_ = std::make_unique<Faults>(*cluster_, Rng(rng_.Next()), spared_);
   }

@@ -51,6 +51,7 @@ class Invariants {
     pb::WorkerInfo info;
     bool gone = false;
     bool linked = false;
+    bool drained = false;  // the operator wants it to get no new work
     uint64_t link = 0;
     uint64_t session = 0;
     pb::WorkerReport report;

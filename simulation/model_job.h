@@ -45,7 +45,7 @@ struct ModelJob {
   bool logprobs = false;
   int64_t blocks = 0;  // promised
   std::vector<Choice> choices;
-  std::vector<BlockName> names;
+  std::vector<BlockHash> names;
   bool started = false;        // its prompt is being computed
   bool says_decoding = false;  // with its first step
 

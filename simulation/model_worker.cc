@@ -23,15 +23,9 @@ constexpr absl::Duration kGrace = absl::Seconds(1);
 
 }  // namespace
 
-ModelWorker::ModelWorker(uint64_t incarnation, const WorkerModel& model, const NameBlocks& name_blocks,
-                         WorkerSurroundings& world, Schedule& schedule, Rng& rng)
-    : incarnation_(incarnation),
-      model_(model),
-      name_blocks_(name_blocks),
-      world_(world),
-      schedule_(schedule),
-      rng_(rng),
-      cache_(model.tells_prefixes) {}
+ModelWorker::ModelWorker(uint64_t incarnation, const WorkerModel& model, WorkerSurroundings& world, Schedule& schedule,
+                         Rng& rng)
+    : incarnation_(incarnation), model_(model), world_(world), schedule_(schedule), rng_(rng) {}
 
 void ModelWorker::At(absl::Time at, Schedule::What what) {
   schedule_.At(at, [this, alive = std::weak_ptr<bool>(alive_), what = std::move(what)]() mutable {
@@ -63,7 +57,9 @@ void ModelWorker::OnMessage(uint64_t stream, const pb::RouterMessage& message) {
       it->second.expires = std::max(it->second.expires, schedule_.now() + model_.lease);
     }
   } else if (message.has_drain()) {
-    Drain();
+    Drain(message.drain().hand_over());
+  } else if (message.has_replay_prefixes()) {
+    cache_.Begin();
   }
   Flush();
   MaybeStep();
@@ -79,6 +75,7 @@ void ModelWorker::OnHello(uint64_t stream, const pb::RouterHello& hello) {
     world_.CloseStream(*this, other, absl::AbortedError("replaced by a newer Work stream of the same router"));
   }
   streams_.insert(stream);
+  cache_.Begin();
   out_[stream].mutable_hello()->set_worker_incarnation(incarnation_);
   Flush();
 }
@@ -87,6 +84,7 @@ void ModelWorker::OnStreamEnd(uint64_t stream) {
   if (streams_.erase(stream) == 0) return;
   DropRequestsOf(stream);
   out_.erase(stream);
+  cache_.NobodyListens();
 }
 
 void ModelWorker::DropRequestsOf(uint64_t stream) {
@@ -137,7 +135,7 @@ ModelJob ModelWorker::NewJob(uint64_t stream, const pb::RequestKey& key, const p
   job.logprobs = spec.sampling().has_logprobs();
   job.received = schedule_.now();
   if (remaining_ms > 0) job.deadline = schedule_.now() + absl::Milliseconds(remaining_ms);
-  if (model_.caches_prefixes) job.names = name_blocks_(spec, model_.block_size);
+  if (model_.caches_prefixes) job.names = NamesOf(spec, model_.block_size);
   const int n = std::max(1, spec.sampling().n());
   for (int i = 0; i < n; ++i) {
     ModelJob::Choice& choice = job.choices.emplace_back();
@@ -172,7 +170,7 @@ ModelJob& ModelWorker::Keep(ModelJob job) {
 
 void ModelWorker::OnReserve(uint64_t stream, const pb::Reserve& reserve) {
   if (!CheckNew(stream, reserve.key(), reserve.remaining_ms())) return;
-  if (role() == pb::ROLE_PREFILL) {
+  if (role() == pb::ROLE_PREFILL && !reserve.compute_prompt()) {
     return Refuse(stream, reserve.key(),
                   Error(pb::INCOMPATIBLE, absl::StatusCode::kFailedPrecondition, "no Reserve here"));
   }
@@ -400,9 +398,14 @@ void ModelWorker::RunTimers() {
   Flush();
 }
 
-void ModelWorker::Drain() {
-  if (std::exchange(draining_, true)) return;
-  world_.ReportSoon(*this);
+void ModelWorker::Drain(bool hand_over) {
+  if (!std::exchange(draining_, true)) world_.ReportSoon(*this);
+  if (!hand_over) return;
+  const pb::ErrorInfo why = Error(pb::DRAINING_WORKER, absl::StatusCode::kUnavailable, "handed over");
+  std::vector<uint64_t> ids;
+  for (const auto& [id, job] : jobs_) ids.push_back(id);
+  for (uint64_t id : ids) Stop(jobs_.at(id), why, true);
+  Flush();
 }
 
 void ModelWorker::ShutDown() {
@@ -438,6 +441,10 @@ void ModelWorker::AddProgress(ModelJob& job, const char* name, int64_t amount) {
 }
 
 void ModelWorker::Flush() {
+  for (uint64_t stream : streams_) {
+    pb::PrefixEvents prefixes = cache_.TakeEvents();
+    if (!prefixes.events().empty()) *out_[stream].mutable_prefixes() = std::move(prefixes);
+  }
   for (auto& [stream, message] : std::exchange(out_, {})) {
     if (!streams_.contains(stream)) continue;
     *message.mutable_report() = TakeReport();
@@ -475,12 +482,14 @@ pb::WorkerReport ModelWorker::TakeReport() {
   report.set_running(running());
   report.set_waiting_tokens(waiting_tokens());
   report.set_steps(uint64_t(totals_.steps));
+  report.set_step_ms(step_ms_);
+  report.mutable_engine()->set_rows(uint64_t(totals_.rows));
+  report.mutable_engine()->set_execute_seconds(totals_.execute_seconds);
   report.set_draining(draining_);
   report.set_stuck(stuck_);
   if (role() == pb::ROLE_PREFILL) {
     for (pb::PairStatus& pair : world_.PairsOf(*this)) *report.add_pairs() = std::move(pair);
   }
-  for (pb::PrefixEvent& event : cache_.TakeEvents()) *report.add_prefix_events() = std::move(event);
   return report;
 }
 

@@ -44,8 +44,7 @@ class WorkerSurroundings {
 
 class ModelWorker {
  public:
-  ModelWorker(uint64_t incarnation, const WorkerModel& model, const NameBlocks& name_blocks, WorkerSurroundings& world,
-              Schedule& schedule, Rng& rng);
+  ModelWorker(uint64_t incarnation, const WorkerModel& model, WorkerSurroundings& world, Schedule& schedule, Rng& rng);
 
   void OnMessage(uint64_t stream, const pb::RouterMessage& message);
   void OnStreamEnd(uint64_t stream);
@@ -53,7 +52,7 @@ class ModelWorker {
   void OnPairDown(uint64_t peer);
 
   // ---- what happens to it ----
-  void Drain();
+  void Drain(bool hand_over = false);  // what it has goes on elsewhere
   void ShutDown();                     // says of every request that it ends, and closes its streams
   void StickFor(absl::Duration time);  // no step ends before that
   void SlowDown(double factor) { slow_ = factor; }
@@ -82,7 +81,8 @@ class ModelWorker {
     int64_t injected = 0;  // failures of requests
     int64_t refused = 0;
     int64_t bad_transfers = 0;
-    absl::Duration busy;
+    double execute_seconds = 0;
+    int64_t rows = 0;
   };
   const Totals& totals() const { return totals_; }
 
@@ -136,14 +136,12 @@ class ModelWorker {
   pb::WorkerEvent& Out(uint64_t stream, const pb::RequestKey& key);
   void AddProgress(ModelJob& job, const char* name, int64_t amount);
   void Flush();
-  pb::WorkerReport Report() const;
 
   // `what` happens if the worker still lives then; later, if it stands still.
   void At(absl::Time at, Schedule::What what);
 
   const uint64_t incarnation_;
   WorkerModel model_;
-  const NameBlocks& name_blocks_;
   WorkerSurroundings& world_;
   Schedule& schedule_;
   Rng& rng_;
@@ -166,6 +164,7 @@ class ModelWorker {
   absl::Time timer_at_ = absl::InfiniteFuture();
   absl::Time grace_end_ = absl::InfinitePast();  // of leases: it has not listened for a while
   double slow_ = 1;
+  double step_ms_ = 0;  // moving average
   Totals totals_;
 };
 

@@ -27,7 +27,9 @@ void ModelWorker::MaybeStep() {
   stepping_ = true;
   ++totals_.steps;
   const absl::Duration time = TimeOf(step) * slow_;
-  totals_.busy += time;
+  totals_.execute_seconds += absl::ToDoubleSeconds(time);
+  const double step_ms = absl::ToDoubleMilliseconds(time) / step.steps;
+  step_ms_ = step_ms_ == 0 ? step_ms : step_ms_ + 0.1 * (step_ms - step_ms_);
   if (schedule_.now() + model_.stuck_after < std::max(stuck_until_, schedule_.now() + time)) {
     WatchProgress(uint64_t(totals_.steps));
   }
@@ -99,8 +101,10 @@ void ModelWorker::Commit(Step step) {
       ++totals_.injected;
       Stop(job, MakeError(pb::INTERNAL_ERROR, int(absl::StatusCode::kInternal), "injected"), true);
     } else if (planned.tokens > 0) {
+      totals_.rows += planned.tokens;
       CommitChunk(job, planned.tokens);
     } else {
+      totals_.rows += int64_t(job.rows()) * step.steps;
       Decode(job, step.steps);
     }
   }

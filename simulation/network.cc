@@ -41,7 +41,7 @@ absl::Duration Network::Delay(const Connection& c, Direction& direction) {
 void Network::Send(uint64_t connection, End from, Schedule::What arrive) {
   Connection* c = Find(connection);
   const End to = from == kDialer ? kListener : kDialer;
-  if (c == nullptr || !c->open[from] || !c->open[to]) return;
+  if (c == nullptr || c->broken || !c->open[from] || !c->open[to]) return;
   Direction& direction = c->to[to];
   direction.under_way.push_back(std::move(arrive));
   direction.last_arrival = std::max(direction.last_arrival, schedule_.now() + Delay(*c, direction));
@@ -67,7 +67,7 @@ absl::Time Network::Reachable(const Connection& c, End to) const {
 // Whatever was sent first comes first: one arrival is due for each message, not a certain one's.
 void Network::Arrive(uint64_t connection, End to) {
   Connection* c = Find(connection);
-  if (c == nullptr || !c->open[to]) return;
+  if (c == nullptr || c->broken || !c->open[to]) return;
   if (const absl::Time at = Reachable(*c, to); at > schedule_.now()) {
     schedule_.At(at, [this, connection, to] { Arrive(connection, to); });
     return;
@@ -105,10 +105,10 @@ void Network::EndAt(uint64_t connection, End end, const absl::Status& why) {
 void Network::Cut(uint64_t connection) {
   Connection* c = Find(connection);
   if (c == nullptr) return;
+  c->broken = true;
   for (End end : {kDialer, kListener}) {
     const absl::Time at = std::max(schedule_.now() + rng_.Between(absl::ZeroDuration(), absl::Milliseconds(300)),
                                    frozen_until(c->node[end]));
-    c->to[end].under_way.clear();
     schedule_.At(at, [this, connection, end] { EndAt(connection, end, absl::UnavailableError("connection reset")); });
   }
 }

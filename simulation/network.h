@@ -72,7 +72,8 @@ class Network {
     absl::Duration patience;
     Closed closed[2];
     bool open[2] = {true, true};
-    Direction to[2];  // by the end that it leads to
+    bool broken = false;  // nothing goes through any more, though its ends may not know yet
+    Direction to[2];      // by the end that it leads to
   };
   struct Slowness {
     double factor = 1;

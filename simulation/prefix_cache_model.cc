@@ -1,34 +1,16 @@
 #include "simulation/prefix_cache_model.h"
 
 #include <algorithm>
-#include <utility>
-
-#include "simulation/rng.h"
+#include <span>
 
 namespace sluice::simulation {
 
-std::string BlockName::Bytes() const {
-  std::string bytes(16, '\0');
-  for (int i = 0; i < 8; ++i) {
-    bytes[size_t(i)] = char(hi >> (56 - 8 * i));
-    bytes[size_t(8 + i)] = char(lo >> (56 - 8 * i));
-  }
-  return bytes;
+std::vector<BlockHash> NamesOf(const pb::SequenceSpec& spec, int block_size) {
+  const std::span<const int32_t> tokens(spec.tokens().data(), size_t(spec.tokens_size()));
+  return engine::HashBlocks(engine::RootHash("", spec.adapter(), kNumerics, spec.cache_salt()), tokens, block_size);
 }
 
-std::vector<BlockName> ChainedNames(const pb::SequenceSpec& spec, int block_size) {
-  std::vector<BlockName> names;
-  names.reserve(size_t(spec.tokens_size() / block_size));
-  uint64_t chain = Mix(std::hash<std::string>()(spec.cache_salt()), 7);
-  const int32_t* token = spec.tokens().data();
-  for (int block = 0; block < spec.tokens_size() / block_size; ++block) {
-    for (int i = 0; i < block_size; ++i) chain = (chain ^ uint64_t(*token++)) * 0x9e3779b97f4a7c15u + (chain >> 29);
-    names.push_back({Mix(chain, 1), chain = Mix(chain)});
-  }
-  return names;
-}
-
-int PrefixCacheModel::Hit(const std::vector<BlockName>& chain, int most) {
+int PrefixCacheModel::Hit(const std::vector<BlockHash>& chain, int most) {
   int hits = 0;
   while (hits < most && hits < int(chain.size())) {
     const auto it = where_.find(chain[size_t(hits)]);
@@ -39,37 +21,66 @@ int PrefixCacheModel::Hit(const std::vector<BlockName>& chain, int most) {
   return hits;
 }
 
-void PrefixCacheModel::Store(const std::vector<BlockName>& chain, int blocks) {
+void PrefixCacheModel::Store(const std::vector<BlockHash>& chain, int blocks) {
   for (int i = 0; i < std::min(blocks, int(chain.size())); ++i) {
-    const BlockName& name = chain[size_t(i)];
+    const BlockHash& name = chain[size_t(i)];
     if (const auto it = where_.find(name); it != where_.end()) {
       used_.splice(used_.end(), used_, it->second);
       continue;
     }
     where_[name] = used_.insert(used_.end(), name);
-    Tell(pb::PrefixEvent::STORED, name, i == 0 ? nullptr : &chain[size_t(i - 1)]);
+    Changed(true, name);
   }
 }
 
 void PrefixCacheModel::Shrink(int64_t capacity) {
   while (size() > std::max<int64_t>(0, capacity)) {
-    Tell(pb::PrefixEvent::REMOVED, used_.front(), nullptr);
+    Changed(false, used_.front());
     where_.erase(used_.front());
     used_.pop_front();
   }
 }
 
-void PrefixCacheModel::Tell(pb::PrefixEvent::Kind kind, const BlockName& block, const BlockName* parent) {
-  if (!tells_) return;
-  pb::PrefixEvent& event = events_.emplace_back();
-  event.set_sequence(++sequence_);
-  event.set_kind(kind);
-  event.add_block_hashes(block.Bytes());
-  if (parent != nullptr) event.set_parent_hash(parent->Bytes());
+void PrefixCacheModel::Changed(bool stored, const BlockHash& block) {
+  ++last_;
+  if (listens_ && !begins_) changes_.emplace_back(stored, block);
 }
 
-std::vector<pb::PrefixEvent> PrefixCacheModel::TakeEvents() {
-  return std::exchange(events_, {});
+void PrefixCacheModel::Begin() {
+  listens_ = begins_ = true;
+  changes_.clear();
+}
+
+void PrefixCacheModel::NobodyListens() {
+  listens_ = begins_ = false;
+  changes_.clear();
+}
+
+pb::PrefixEvents PrefixCacheModel::TakeEvents() {
+  pb::PrefixEvents events;
+  const auto append = [&](pb::PrefixEvent::Kind kind, const BlockHash& block, uint64_t number) {
+    const int size = events.events_size();
+    pb::PrefixEvent* event = size == 0 ? nullptr : events.mutable_events(size - 1);
+    if (event == nullptr || event->kind() != kind) {
+      event = events.add_events();
+      event->set_kind(kind);
+      event->set_sequence(number);
+    }
+    event->mutable_block_names()->append(block.Bytes());
+  };
+  if (std::exchange(begins_, false)) {
+    pb::PrefixEvent& cleared = *events.add_events();
+    cleared.set_kind(pb::PrefixEvent::CLEARED);
+    cleared.set_sequence(last_);
+    for (const BlockHash& block : used_) append(pb::PrefixEvent::STORED, block, 0);
+    return events;
+  }
+  uint64_t number = last_ - changes_.size();
+  for (const auto& [stored, block] : changes_) {
+    append(stored ? pb::PrefixEvent::STORED : pb::PrefixEvent::REMOVED, block, ++number);
+  }
+  changes_.clear();
+  return events;
 }
 
 }  // namespace sluice::simulation

@@ -1,61 +1,53 @@
-// A model of a worker's prefix cache: names of full blocks, each chained to the one before, least recently used out
-// first. No tokens and no KV.
-//
-// Changes are told as the PrefixEvents of worker.proto, where somebody asked for them; how blocks are named is a
-// parameter, so that a router that names blocks itself and the model can agree.
+// A model of a worker's prefix cache: names of full blocks (engine/block_hash, as real workers and routers have them),
+// least recently used out first. No tokens and no KV. Tells its router of changes as worker/prefix_feed does: first
+// everything, then numbered changes.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <list>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "engine/block_hash.h"
 #include "proto/worker.pb.h"
 
 namespace sluice::simulation {
 
 namespace pb = ::sluice::v1;
+using engine::BlockHash;
 
-// A block's name: 16 bytes on the wire.
-struct BlockName {
-  uint64_t hi = 0;
-  uint64_t lo = 0;
-  bool operator==(const BlockName&) const = default;
-  template <typename H>
-  friend H AbslHashValue(H h, const BlockName& name) {
-    return H::combine(std::move(h), name.lo);
-  }
-  std::string Bytes() const;
-};
+inline constexpr char kNumerics[] = "simulated.1";
 
 // The names of all full blocks of a sequence, in order.
-using NameBlocks = std::function<std::vector<BlockName>(const pb::SequenceSpec& spec, int block_size)>;
-std::vector<BlockName> ChainedNames(const pb::SequenceSpec& spec, int block_size);
+std::vector<BlockHash> NamesOf(const pb::SequenceSpec& spec, int block_size);
 
 class PrefixCacheModel {
  public:
-  // `tells`: changes are kept for TakeEvents.
-  explicit PrefixCacheModel(bool tells) : tells_(tells) {}
-
   // How many of the first blocks are here; they count as used now.
-  int Hit(const std::vector<BlockName>& chain, int most);
-  void Store(const std::vector<BlockName>& chain, int blocks);
+  int Hit(const std::vector<BlockHash>& chain, int most);
+  void Store(const std::vector<BlockHash>& chain, int blocks);
   // At most so many blocks stay.
   void Shrink(int64_t capacity);
-
   int64_t size() const { return int64_t(where_.size()); }
-  std::vector<pb::PrefixEvent> TakeEvents();
+
+  // ---- for the one router ----
+  void Begin();  // it knows nothing
+  void NobodyListens();
+  pb::PrefixEvents TakeEvents();
 
  private:
-  void Tell(pb::PrefixEvent::Kind kind, const BlockName& block, const BlockName* parent);
+  struct Hash {
+    size_t operator()(const BlockHash& hash) const { return size_t(hash.lo); }
+  };
+  void Changed(bool stored, const BlockHash& block);
 
-  const bool tells_;
-  uint64_t sequence_ = 0;
-  std::list<BlockName> used_;  // the least recently used first
-  absl::flat_hash_map<BlockName, std::list<BlockName>::iterator> where_;
-  std::vector<pb::PrefixEvent> events_;
+  std::list<BlockHash> used_;  // the least recently used first
+  absl::flat_hash_map<BlockHash, std::list<BlockHash>::iterator, Hash> where_;
+  uint64_t last_ = 0;  // number of the newest change
+  bool listens_ = false;
+  bool begins_ = false;
+  std::vector<std::pair<bool, BlockHash>> changes_;  // since it was told last: stored, name
 };
 
 }  // namespace sluice::simulation

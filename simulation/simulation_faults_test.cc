@@ -50,6 +50,7 @@ constexpr const char* kMustHappen[] = {
     "crashed, connections reset",
     "deadlines passed",
     "drained",
+    "drained by the router",
     "events of old attempts",
     "leases expired",
     "moves of requests",

@@ -29,7 +29,6 @@ struct WorkerModel {
   absl::Duration lease = absl::Seconds(3);
   absl::Duration stuck_after = absl::Seconds(1);  // a step that takes longer is no step
   bool caches_prefixes = true;
-  bool tells_prefixes = false;  // in its reports
   // Of a worker on which nothing but decode rows runs: so many steps at once, in one message. More than one makes large
   // simulations faster and lets what arrives meanwhile wait a little longer.
   int steps_at_once = 1;
