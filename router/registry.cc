@@ -56,7 +56,11 @@ absl::StatusOr<std::vector<Registry::Loss>> Registry::Announce(uint64_t session,
     }
   }
   WorkerRecord& worker = workers_[info.incarnation()];
-  if (worker.state == pb::WORKER_STATE_GONE) worker = WorkerRecord();  // it was silent for a lease and is back
+  if (worker.state == pb::WORKER_STATE_GONE) {  // it was silent for a lease and is back
+    const bool told = worker.told_to_drain;     // though it may not have heard
+    worker = WorkerRecord();
+    worker.told_to_drain = told;
+  }
   if (worker.incarnation() == 0) worker.connect_at = now;
   worker.info = info;
   worker.shown = worker.name();

@@ -126,6 +126,18 @@ TEST(RegistryTest, AWorkerThatWasSilentForALeaseMayComeBack) {
   EXPECT_EQ(registry.Find(1)->connect_at, kStart + absl::Seconds(11));
 }
 
+TEST(RegistryTest, WhoWasToldToDrainIsTheSameWhenHeComesBack) {
+  Registry registry(Options());
+  Join(registry, 1, 1, 1, kStart);
+  registry.Drain(*registry.Find(1), kStart);
+  EXPECT_EQ(registry.Find(1)->state, pb::WORKER_STATE_DRAINING);
+  ASSERT_EQ(registry.Advance(kStart + absl::Seconds(10)).size(), 1u);
+  ASSERT_TRUE(registry.Announce(2, Info(1), kStart + absl::Seconds(11)).ok());
+  registry.Connecting(*registry.Find(1), 2);
+  registry.LinkUp(2);
+  EXPECT_EQ(registry.Find(1)->state, pb::WORKER_STATE_DRAINING);
+}
+
 TEST(RegistryTest, LeavingIsGoneAtOnce) {
   Registry registry(Options());
   Join(registry, 1, 1, 1, kStart);

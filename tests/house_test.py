@@ -24,7 +24,7 @@ ALLOWED = {
     "prefill_worker": {"kernels", "worker", "engine", "engine/files", "kvtransfer", "proto"},
     "decode_worker": {"kernels", "worker", "engine", "engine/files", "kvtransfer", "proto"},
     "router": {"proto", "kernels", "engine/files", "engine/text", "engine/block_hash"},
-    "simulation": {"router", "proto"},
+    "simulation": {"router", "proto", "engine/block_hash"},
     "cli": {"proto", "engine/text", "simulation"},
 }
 # Tests may also use what makes their inputs.
