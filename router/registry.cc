@@ -193,18 +193,19 @@ void Registry::UpdateState(WorkerRecord& worker, absl::Time now) const {
   }
 }
 
-bool Registry::IsSilent(WorkerRecord& worker, absl::Time now) const {
+bool Registry::IsSilent(WorkerRecord& worker, absl::Time now, bool stood_still) const {
   const absl::Time due = worker.last_heard + options_.lease;
   if (now < due) {
     worker.grace_end = absl::InfinitePast();
     return false;
   }
-  if (worker.grace_end == absl::InfinitePast() && now - due > kLate) worker.grace_end = now + kGrace;
+  if (worker.grace_end == absl::InfinitePast() && (stood_still || now - due > kLate)) worker.grace_end = now + kGrace;
   return now >= worker.grace_end;
 }
 
 std::vector<Registry::Loss> Registry::Advance(absl::Time now) {
   std::vector<Loss> losses;
+  const bool stood_still = now - due_ > kLate;
   for (auto it = workers_.begin(); it != workers_.end();) {
     WorkerRecord& worker = it->second;
     if (worker.state == pb::WORKER_STATE_GONE) {
@@ -212,12 +213,13 @@ std::vector<Registry::Loss> Registry::Advance(absl::Time now) {
       continue;
     }
     UpdateState(worker, now);
-    if (IsSilent(worker, now)) {
+    if (IsSilent(worker, now, stood_still)) {
       losses.push_back(
           MakeGone(worker, now, absl::StrFormat("no heartbeat for %s", absl::FormatDuration(now - worker.last_heard))));
     }
     ++it;
   }
+  due_ = NextDeadline();
   return losses;
 }
 

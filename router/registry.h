@@ -106,8 +106,8 @@ class Registry {
   WorkerRecord* LinkUp(uint64_t link);
   WorkerRecord* LinkDown(uint64_t link, absl::Time now);  // schedules the next attempt
 
-  // Moves states along as time passes. Called long after a lease was over, it gives the worker a moment more: a router
-  // that stood still (its machine did, say) has not heard what waits in its sockets.
+  // Moves states along as time passes. Called long after a lease was over, or long after NextDeadline, it gives the
+  // worker a moment more: a router that stood still (its machine did, say) has not heard what waits in its sockets.
   std::vector<Loss> Advance(absl::Time now);
   absl::Time NextDeadline() const;
 
@@ -119,12 +119,13 @@ class Registry {
 
  private:
   absl::Status CheckFit(const pb::WorkerInfo& info) const;
-  bool IsSilent(WorkerRecord& worker, absl::Time now) const;
+  bool IsSilent(WorkerRecord& worker, absl::Time now, bool stood_still) const;
   Loss MakeGone(WorkerRecord& worker, absl::Time now, std::string why);
   void UpdateState(WorkerRecord& worker, absl::Time now) const;
   absl::Time SuspectAt(const WorkerRecord& worker) const { return worker.last_heard + 3 * options_.heartbeat; }
 
   RegistryOptions options_;
+  absl::Time due_ = absl::InfiniteFuture();   // when Advance is to come next at the latest
   std::map<uint64_t, WorkerRecord> workers_;  // by incarnation; ordered, so that runs repeat
 };
 

@@ -182,8 +182,19 @@ class FaultRun {
     const router::RouterCore::Sizes sizes = cluster_->core().sizes();
     Violate(absl::StrCat("something is left: ", sizes.requests, " requests, ", sizes.wire_ids, " names, ", sizes.queued,
                          " queued, ", sizes.deadlines, " deadlines, ", sizes.closing, " closing, ", sizes.parked,
-                         " parked, ", sizes.attempts, " attempts in the load model; workers ",
-                         WorkersIdle() ? "idle" : "busy"));
+                         " parked, ", sizes.attempts, " attempts in the load model; workers ", Held()));
+  }
+
+  std::string Held() const {
+    std::string held;
+    for (int slot = 0; slot < cluster_->slots(); ++slot) {
+      if (!cluster_->alive(slot)) continue;
+      for (const auto& [id, job] : cluster_->worker(slot)->jobs()) {
+        absl::StrAppend(&held, " w", slot, " holds ", job.key.request_id(), "#", job.key.attempt(), " in state ",
+                        int(job.state), ", ", job.computed, " of ", job.tokens, " computed, peer ", job.peer);
+      }
+    }
+    return held;
   }
 
   bool WorkersIdle() const {

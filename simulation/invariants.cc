@@ -45,7 +45,7 @@ void Invariants::Before(const router::Event& event) {
     const auto it = sessions_.find(heartbeat->session);
     if (it == sessions_.end() || workers_[it->second].session != heartbeat->session) return;
     workers_[it->second].last_heard = now;
-    Heard(workers_[it->second], heartbeat->report);
+    Heard(workers_[it->second], heartbeat->report, false);
   } else if (const auto* leaving = std::get_if<router::WorkerLeaving>(&event)) {
     const auto it = sessions_.find(leaving->session);
     if (it == sessions_.end() || workers_[it->second].session != leaving->session) return;
@@ -73,12 +73,14 @@ void Invariants::Before(const router::Event& event) {
     if (it == links_.end() || workers_[it->second].link != batch->link || !workers_[it->second].linked) return;
     Worker& worker = workers_[it->second];
     for (const pb::WorkerEvent& e : batch->message.events()) OnWorkerEvent(worker, e);
-    Heard(worker, batch->message.report());
+    Heard(worker, batch->message.report(), true);
   }
 }
 
-void Invariants::Heard(Worker& worker, const pb::WorkerReport& report) {
-  if (report.sequence() > worker.report.sequence()) worker.report = report;
+void Invariants::Heard(Worker& worker, const pb::WorkerReport& report, bool from_stream) {
+  if (report.sequence() <= worker.report.sequence()) return;
+  worker.report = report;
+  worker.from_stream = from_stream;
 }
 
 void Invariants::OnWorkerEvent(Worker& worker, const pb::WorkerEvent& event) {
@@ -90,7 +92,9 @@ void Invariants::OnWorkerEvent(Worker& worker, const pb::WorkerEvent& event) {
   const auto hold = worker.holds.find(key);
   if (hold == worker.holds.end()) return;
   Hold& held = hold->second;
-  if (event.has_lease_granted()) held.lease = absl::Milliseconds(event.lease_granted().lease_ms());
+  // Of one that it had let go before, the core does not know how long its lease is.
+  if (event.has_lease_granted() && held.loose == absl::InfiniteFuture())
+    held.lease = absl::Milliseconds(event.lease_granted().lease_ms());
   if (event.has_tokens()) {
     held.has_first = true;
     held.backlog = 0;
@@ -283,7 +287,7 @@ void Invariants::CheckCredit(uint64_t incarnation, Worker& worker, const Hold& a
     backlog += hold.backlog;
     ++it;
   }
-  if (blocks > worker.info.blocks_total()) {
+  if (worker.from_stream && blocks > worker.info.blocks_total()) {
     violate_(absl::StrCat(Name(worker), " is given ", blocks, " of ", worker.info.blocks_total(), " blocks"));
   }
   if (choices > worker.info.max_running()) {

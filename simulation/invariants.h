@@ -4,7 +4,9 @@
 //  - Who is GONE, DRAINING, stuck or not heard for three heartbeats gets no new request, and nobody gets a message over
 //    a stream that is not open.
 //  - No worker is given more than it has room for: blocks, sequences of a step, and of a prefill worker the backlog
-//    that router/policy.h allows.
+//    that router/policy.h allows. Of blocks only where the newest report came with the Work stream: one that a
+//    heartbeat brings may be ahead of the events, and the model of the load then errs until the next
+//    (router/load_model.h).
 //  - Of new requests no more wait than the queue's limit.
 //  - The clock never stands still.
 #pragma once
@@ -55,11 +57,12 @@ class Invariants {
     uint64_t link = 0;
     uint64_t session = 0;
     pb::WorkerReport report;
+    bool from_stream = false;  // it came with the Work stream, in its order
     absl::Time last_heard;
     std::map<Key, Hold> holds;
   };
 
-  void Heard(Worker& worker, const pb::WorkerReport& report);
+  void Heard(Worker& worker, const pb::WorkerReport& report, bool from_stream);
   void OnWorkerEvent(Worker& worker, const pb::WorkerEvent& event);
   void Drop(uint64_t incarnation);                 // all that it holds
   void DropPromise(const Key& key, uint64_t but);  // the other worker's, which knows nothing of it

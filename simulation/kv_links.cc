@@ -53,6 +53,9 @@ void KvLinks::OnHello(Key key, uint64_t connection) {
   if (decode.worker == nullptr || it == pairs_.end()) {
     return network_.Close(connection, Network::kListener, absl::UnavailableError("connection refused"));
   }
+  if (connection < it->second.at_decode) {  // a newer epoch was faster
+    return network_.Close(connection, Network::kListener, absl::AbortedError("stale"));
+  }
   const ModelWorker* prefill = find_(key.first).worker;
   const bool fits = prefill == nullptr || prefill->model().kind == decode.worker->model().kind;
   if (fits && it->second.at_decode != 0) LostAtDecode(key, it->second.at_decode);  // a newer epoch

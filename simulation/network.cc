@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace sluice::simulation {
+namespace {
+
+constexpr absl::Duration kLongestDelay = absl::Milliseconds(400);  // where nothing is wrong
+
+}  // namespace
 
 uint64_t Network::Connect(Node dialer, Node listener, absl::Duration patience, Closed dialer_closed,
                           Closed listener_closed) {
@@ -31,6 +36,7 @@ absl::Duration Network::Delay(const Connection& c, Direction& direction) {
   if (rng_.OneIn(64)) direction.base = NewBase();
   absl::Duration delay = direction.base * (0.5 + 0.5 * rng_.Exponential());
   if (rng_.OneIn(options_.spike_one_in)) delay *= double(rng_.Between(5, 50));
+  delay = std::min(delay, kLongestDelay);
   if (!slow_.empty()) {
     const auto slow = slow_.find(PairOf(c.node[0], c.node[1]));
     if (slow != slow_.end() && slow->second.until > schedule_.now()) delay *= slow->second.factor;
