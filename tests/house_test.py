@@ -41,6 +41,7 @@ PURE = [
     "kvtransfer/receiver", "kvtransfer/piece_split", "kvtransfer/reshard_plan", "kvtransfer/flow_book", "kvtransfer/fingerprint", "worker/worker_core", "worker/request_table",
     "decode_worker/decode_role", "prefill_worker/prefill_role", "router/registry", "router/queue",
     "router/load_model", "router/policy", "router/request", "router/core", "router/validate", "router/answer_stream",
+    "proto/discovery/backoff", "proto/discovery/key_listing", "proto/discovery/leased_key", "proto/discovery/registry_address",
     "router/http_answer", "router/metrics", "router/http_error", "router/http_head", "router/http_request",
 ]
 IMPURE = re.compile(
