@@ -195,9 +195,9 @@ class RoutersTest(LoadedTest):
         began = time.monotonic()
         self.sees(again, 4)
         print(f"a restarted router knows all 4 workers {time.monotonic() - began:.2f} s after its ready line", flush=True)
-        calls = [Background(again, [9, 8, 7, i], max_tokens=400, ignore_eos=True) for i in range(3, 9)]
+        calls = [Background(again, [9, 8, 7, i], max_tokens=1500, ignore_eos=True) for i in range(3, 9)]
         wait_until(lambda: any(len(c.answer.token_ids) > 5 for c in calls), 30, "tokens")
-        self.assertFalse(self.all_free(cluster.client))
+        wait_until(lambda: not self.all_free(cluster.client), 5, "the other router sees what it holds")
         restarted.end(signal.SIGKILL)
         died = time.monotonic()
         self.baseline(cluster.client)

@@ -14,10 +14,10 @@ namespace pb = ::etcdserverpb;
 
 std::shared_ptr<grpc::Channel> ConnectTo(const std::string& endpoint) {
   grpc::ChannelArguments arguments;
-  // The pauses between tries are ours; gRPC's must not stretch them.
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  // Every failure is answered with a new channel, whose first call waits for its connection: the pauses between tries
+  // are ours. gRPC's own tries make no way while no call is waiting, unless the process has other gRPC threads.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);  // the longest that a connection takes
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // A watch is silent for hours; a connection that leads nowhere is noticed all the same. etcd cuts off who pings more
   // often than every 5 s.
@@ -82,7 +82,6 @@ std::shared_ptr<grpc::Channel> EtcdClient::channel() {
 }
 
 void EtcdClient::NextEndpoint() {
-  if (endpoints_.size() < 2) return;  // its channel connects again by itself
   endpoint_ = (endpoint_ + 1) % endpoints_.size();
   channel_.reset();
 }

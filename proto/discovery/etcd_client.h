@@ -48,7 +48,7 @@ class EtcdClient {
   // Tells every message from `revision` on until `on_news` says false (OK) or the stream ends (an error).
   absl::Status Watch(const std::string& prefix, int64_t revision, const std::function<bool(const WatchNews&)>& on_news);
 
-  void NextEndpoint();
+  void NextEndpoint();  // over a new connection, also where there is only one
   const std::string& endpoint() const { return endpoints_[endpoint_]; }
 
   // What runs ends at once with CANCELLED, and so does what is asked later. Any thread.
