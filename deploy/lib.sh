@@ -87,9 +87,18 @@ recorded_pid() { # FILE
 
 recorded_pids() { # STATE_DIR: those that live, workers first
   local file
-  for file in "$1"/run/{prefill,decode,both}-*.pid "$1"/run/router.pid; do
+  for file in "$1"/run/{prefill,decode,both}-*.pid "$1"/run/router{,-*}.pid; do
     recorded_pid "$file" || true
   done
+}
+
+# Prints the address of the first router that lives.
+live_router() { # RUN_DIR
+  local name
+  for name in router router-{1..15}; do
+    recorded_pid "$1/$name.pid" >/dev/null && cat "$1/$name.addr" 2>/dev/null && return 0
+  done
+  return 1
 }
 
 port_is_taken() { # PORT

@@ -7,7 +7,7 @@ roles=(prefill decode both)
 # What every later deploy/scale needs to start workers like those of deploy/up.
 save_cluster() {
   local name
-  for name in address model compute kv_dtype threads tp pin; do printf '%s=%q\n' "$name" "${!name}"; done >"$run/cluster"
+  for name in address router_list registry model compute kv_dtype threads tp pin; do printf '%s=%q\n' "$name" "${!name}"; done >"$run/cluster"
 }
 
 # Starts a server detached from this shell, with its output in a log of its own.
@@ -54,12 +54,25 @@ cores_of() { # SLOT
   printf '%s' "${list#,}"
 }
 
+# "router", "router-1", "router-2", ...
+router_name() { # INDEX
+  if (($1)); then printf 'router-%s' "$1"; else printf 'router'; fi
+}
+
+launch_router() { # INDEX
+  local command=("$build/sluice_router" --model "$model" --cluster-key "$run/cluster.key"
+    --grpc-port $((grpc_port ? grpc_port + $1 : 0)) --http-port $((http_port ? http_port + $1 : 0)))
+  [[ -z $registry ]] || command+=(--registry "$registry")
+  launch "$(router_name "$1")" "${command[@]}"
+}
+
 launch_worker() { # ROLE INDEX SLOT
-  local binary=sluice_decode command
+  local binary=sluice_decode command router
   [[ $1 != prefill ]] || binary=sluice_prefill
   local of_rank=$((threads / ${tp:-1} > 0 ? threads / ${tp:-1} : 1))
-  command=("$build/$binary" --router "$address" --model "$model" --threads "$of_rank"
-    --cluster-key "$run/cluster.key")
+  command=("$build/$binary" --model "$model" --threads "$of_rank" --cluster-key "$run/cluster.key")
+  for router in $router_list; do command+=(--router "$router"); done
+  [[ -z ${registry:-} ]] || command+=(--registry "$registry")
   ((${tp:-1} == 1)) || command+=(--tp "$tp")
   [[ $1 == prefill ]] || command+=(--role "$1")
   [[ -z $compute ]] || command+=(--compute "$compute")
@@ -74,17 +87,18 @@ wait_for_worker() { # NAME
   say "    ${line#sluice_* }"
 }
 
-# Workers are ready before the router has them: waits until it counts all of these as active.
-wait_until_active() { # NAME...
-  local name pid state began_waiting
+# Workers are ready before a router has them: waits until it counts all of these as active.
+wait_until_active() { # ROUTER NAME...
+  local name pid state began_waiting router=$1
+  shift
   began_waiting=$(now_ms)
   for name in "$@"; do
     pid=$(recorded_pid "$run/$name.pid") || die "$name has ended; the log is $logs/$name.log"
     # The table's columns: role, pid, port, state.
-    until state=$("$build/sluice" status --router "$address" 2>/dev/null) &&
+    until state=$("$build/sluice" status --router "$router" 2>/dev/null) &&
       awk -v pid="$pid" '$2 == pid && $4 == "active" {found = 1} END {exit !found}' <<<"$state"; do
       if (($(now_ms) - began_waiting > 60000)); then
-        printf '%s: %s is not active at the router after 60 s; the logs are in %s\n' "$me" "$name" "$logs" >&2
+        printf '%s: %s is not active at the router %s after 60 s; the logs are in %s\n' "$me" "$name" "$router" "$logs" >&2
         return 1
       fi
       sleep 0.05

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "engine/files/model_file.h"
 #include "engine/text/tokenizer.h"
+#include "proto/discovery/key_keeper.h"
 #include "router/options.h"
 #include "router/router_server.h"
 
@@ -63,7 +64,22 @@ ServerOptions MakeServerOptions(const Options& options, const engine::ModelFile&
   return server;
 }
 
+// Null without a registry.
+std::unique_ptr<discovery::KeyKeeper> StandIn(const Options& options, int port, uint64_t incarnation) {
+  if (options.registry.embedded()) return nullptr;
+  // Looked at before the model was opened.
+  const std::string address = *discovery::DialledAddress(options.host, options.advertise, port);
+  auto keeper = std::make_unique<discovery::KeyKeeper>(options.registry,
+                                                       discovery::RouterKey(options.registry, incarnation), address);
+  keeper->Start();
+  return keeper;
+}
+
 int Serve(const Options& options) {
+  if (const auto address = discovery::DialledAddress(options.host, options.advertise, 1);
+      !options.registry.embedded() && !address.ok()) {
+    return Fail(absl::InvalidArgumentError(absl::StrCat("--registry: ", std::string(address.status().message()))));
+  }
   // Blocked before any thread starts, so that only sigwait takes them.
   sigset_t signals;
   sigemptyset(&signals);
@@ -92,9 +108,12 @@ int Serve(const Options& options) {
               http.c_str(), int(getpid()), model.name.c_str());
   std::fflush(stdout);
 
+  const std::unique_ptr<discovery::KeyKeeper> standing =
+      StandIn(options, (*server)->port(), server_options.core.router_incarnation);
   int signal = 0;
   sigwait(&signals, &signal);
   LOG(INFO) << "signal " << signal << ": shutting down";
+  if (standing != nullptr) standing->Stop();  // no worker looks for it from here on
   (*server)->Shutdown();
   return 0;
 }

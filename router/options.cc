@@ -19,6 +19,12 @@ void AddWeight(const std::string& entry, std::vector<std::pair<std::string, doub
   weights.emplace_back(entry.substr(0, at), weight);
 }
 
+discovery::RegistryAddress ReadRegistry(const std::string& text) {
+  absl::StatusOr<discovery::RegistryAddress> registry = discovery::ParseRegistry(text);
+  if (!registry.ok()) throw CLI::ValidationError("--registry", std::string(registry.status().message()));
+  return *std::move(registry);
+}
+
 }  // namespace
 
 std::unique_ptr<CLI::App> MakeParser(Options& options) {
@@ -123,6 +129,13 @@ std::unique_ptr<CLI::App> MakeParser(Options& options) {
   app->add_option("--log-level", options.log_level, "debug shows each placement with its numbers; logs go to stderr")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();
+  app->add_option_function<std::string>(
+         "--registry", [&options](const std::string& text) { options.registry = ReadRegistry(text); },
+         "Where workers find this router: embedded (the default: they name it with --router) or etcd, where every "
+         "worker with the same flag finds it, and any number of routers beside it")
+      ->type_name("etcd://HOST:PORT[,HOST:PORT...][/PREFIX]");
+  app->add_option("--advertise", options.advertise, "With --registry: the host that workers dial; default: --host")
+      ->type_name("HOST");
   return app;
 }
 

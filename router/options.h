@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "CLI/App.hpp"
+#include "proto/discovery/registry_address.h"
 
 namespace sluice::router {
 
@@ -34,6 +35,8 @@ struct Options {
   std::string cluster_key;  // file; empty: none
   std::string tls;          // folder; empty: plain connections
   std::string log_level = "info";
+  discovery::RegistryAddress registry;
+  std::string advertise;  // host that workers dial; empty: host
 };
 
 // A parser that fills `options`, which must outlive it.

@@ -113,6 +113,7 @@ class Cluster:
         self.workers = []
         self.router = None
         self.client = None
+        self.use_router_flag = True  # of workers; else worker_flags say how they find a router
         self.keep = False  # the folder with the logs, when it is closed
         self._started = 0
         self._lock = threading.Lock()  # servers may be started on several threads
@@ -155,8 +156,9 @@ class Cluster:
         """`flags`: in the place of those of its role."""
         binary = "sluice_prefill" if role == "prefill" else "sluice_decode"
         own_flags = self.flags_of[role] if flags is None else flags
-        worker = Server([BUILD / binary, "--role", role, "--router", self.address, "--model", self.model, "--port", port,
-                         "--packed-cache", BUILD / "tests/packed", *self.worker_flags, *own_flags], self._log(role))
+        router = ["--router", self.address] if self.use_router_flag else []
+        worker = Server([BUILD / binary, "--role", role, *router, "--model", self.model, "--port", port, "--packed-cache",
+                         BUILD / "tests/packed", *self.worker_flags, *own_flags], self._log(role))
         worker.role = role
         self.workers.append(worker)
         return worker.wait_ready() if wait else worker

@@ -10,7 +10,8 @@ import tempfile
 import time
 import unittest
 
-from cluster import BUILD, ROOT, tiny_model
+import etcd
+from cluster import BUILD, ROOT, tiny_model, wait_until
 
 
 def run(script, *arguments, **env):
@@ -145,6 +146,41 @@ class DeployTest(unittest.TestCase):
         self.assertEqual(run("scale", *state).returncode, 2)
         self.down("pools")
 
+    def test_several_routers(self):
+        done = self.up("several", "--prefill", 1, "--decode", 1, "--routers", 2)
+        self.assertEqual(done.returncode, 0, done)
+        addresses = [(self.folder / "several/run" / f"{name}.addr").read_text(encoding="utf-8").strip()
+                     for name in ("router", "router-1")]
+        self.assertIn(f"The other routers: {addresses[1]}", done.stdout)
+        self.assertEqual(len(self.pids("several")), 4)
+        for address in addresses:
+            ask = subprocess.run([BUILD / "sluice", "generate", "--router", address, "--max-tokens", "5", "hello"],
+                                 capture_output=True, timeout=60, check=False)
+            self.assertEqual(ask.returncode, 0, ask)
+        state = ("--state-dir", self.folder / "several")
+        first = int((self.folder / "several/run/router.pid").read_text(encoding="utf-8").split()[0])
+        os.kill(first, signal.SIGKILL)  # the second goes on, also for status and scale
+        self.wait_for_workers("several", ["decode", "prefill"])
+        done = run("scale", *state, "decode=2")
+        self.assertEqual(done.returncode, 0, done)
+        self.wait_for_workers("several", ["decode", "decode", "prefill"])
+        self.assertIn("Stopped 4", self.down("several").stdout)
+        self.assertEqual(list((self.folder / "several/run").glob("router*.addr")), [])
+
+    @unittest.skipIf(etcd.missing(), etcd.missing())
+    def test_through_a_registry(self):
+        store = etcd.Etcd(self.folder)
+        self.addCleanup(store.kill)
+        store.start()
+        done = self.up("found", "--both", 1, "--routers", 2, "--registry", store.registry)
+        self.assertEqual(done.returncode, 0, done)
+        logs = self.folder / "found/logs"
+        for name in ("router", "router-1"):
+            wait_until(lambda: "workers find this router there" in (logs / f"{name}.log").read_text(encoding="utf-8"),
+                       10, name)
+        wait_until(lambda: "following /test/routers/" in (logs / "both-0.log").read_text(encoding="utf-8"), 10, "both-0")
+        self.down("found")
+
     def test_port_in_use(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
@@ -158,7 +194,8 @@ class DeployTest(unittest.TestCase):
 
     def test_flags(self):
         for arguments, name in ((["--prefill", 1], "--both"), (["--decode", 1], "--both"), (["--tp", 0], "--tp"),
-                                (["--both", 0], "--both"), (["--both", "x"], "--both"), (["--grpc-port", 70000], "port"),
+                                (["--both", 0], "--both"), (["--routers", 0], "--routers"), (["--registry", "zoo"], "--registry"),
+                                (["--both", "x"], "--both"), (["--grpc-port", 70000], "port"),
                                 (["--nonsense"], "--nonsense"), (["--model"], "--model")):
             with self.subTest(arguments):
                 done = self.up("flags", *arguments)

@@ -66,6 +66,9 @@ class StartupTest(unittest.TestCase):
     def test_flags(self):
         self.assert_one_line([BUILD / "sluice_decode", "--role", "both", "--router", "127.0.0.1:1", "--model",
                               self.model, "--compute", "nonsense"], "nonsense")
+        router = [BUILD / "sluice_router", "--model", self.model, "--grpc-port", 0, "--registry"]
+        self.assert_one_line([*router, "zoo://a:1"], "--registry", "zoo://a:1")
+        self.assert_one_line([*router, "etcd://127.0.0.1:1", "--host", "0.0.0.0"], "--advertise")
 
 
 if __name__ == "__main__":

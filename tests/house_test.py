@@ -43,6 +43,7 @@ PURE = [
     "router/load_model", "router/policy", "router/request", "router/attempt", "router/answer", "router/timeline",
     "router/move_budget", "router/prefix_index", "router/prefix_book", "router/breaker", "router/step_time",
     "worker/prefix_feed", "worker/whole_answers", "router/core", "router/validate", "router/answer_stream",
+    "proto/discovery/backoff", "proto/discovery/key_listing", "proto/discovery/leased_key", "proto/discovery/registry_address",
     "router/http_answer", "router/metrics", "router/http_error", "router/http_head", "router/http_request",
 ]
 IMPURE = re.compile(

@@ -24,18 +24,18 @@ constexpr char kEverything[] =
     "\nExamples:\n"
     "  PROGRAM --model model.gguf --router localhost:50051\n"
     "  PROGRAM --model model.gguf --router localhost:50051 --threads 4 --cpus 0-3 --kv-bytes 2G\n"
+    "  PROGRAM --model model.gguf --registry etcd://localhost:2379      (finds all routers with the same flag)\n"
     "\nOnce it serves it prints one line to stdout (\"PROGRAM ready: ...\"); logs go to stderr.\n"
     "SIGTERM or Ctrl-C ends it cleanly: it leaves its routers, and what runs fails over to another worker.\n";
 
 // "HOST:PORT", with brackets around an IPv6 host.
 std::string CheckAddress(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 ||
-      port > 65535) {
-    return absl::StrCat("\"", address, "\" is not HOST:PORT");
-  }
-  return "";
+  return discovery::IsHostAndPort(address) ? "" : absl::StrCat("\"", address, "\" is not HOST:PORT");
+}
+
+std::string CheckRegistry(const std::string& text) {
+  const auto registry = discovery::ParseRegistry(text);
+  return registry.ok() ? "" : std::string(registry.status().message());
 }
 
 std::string CheckCpuList(const std::string& text) {
@@ -200,6 +200,13 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
   app.add_option("--log-level", o.log_level, "Least severity that is logged")
       ->check(CLI::IsMember({"info", "warning", "error"}))
       ->type_name("LEVEL");
+  app.add_option_function<std::string>(
+         "--registry", [&o](const std::string& text) { o.registry = *discovery::ParseRegistry(text); },
+         "Where routers are found, beside those of --router: embedded (nowhere, the default) or etcd: every router "
+         "with "
+         "the same flag, now and later. An etcd that is away disturbs nobody who has found the others already")
+      ->check(CLI::Validator(CheckRegistry, "", "registry"))
+      ->type_name("etcd://HOST:PORT[,HOST:PORT...][/PREFIX]");
 }
 
 // Beside the model that deploy/setup fetches.

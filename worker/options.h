@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/discovery/registry_address.h"
 #include "proto/serving.pb.h"
 
 namespace sluice::worker {
@@ -59,7 +60,8 @@ struct WorkerOptions {
   int step_target_ms = 40;     // of steps with decode rows; 0: prompts beside them are not cut
   int stuck_after_ms = 30000;  // one turn of the engine loop
   std::string log_level = "info";
-  std::string fault;  // kvtransfer/fault_channel.h; for drills
+  std::string fault;                    // kvtransfer/fault_channel.h; for drills
+  discovery::RegistryAddress registry;  // where routers are found, beside `routers`
 };
 
 // What a role's binary offers.

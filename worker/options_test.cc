@@ -63,6 +63,16 @@ TEST(Options, Defaults) {
   EXPECT_TRUE(o.routers.empty() && o.cpus.empty());
 }
 
+TEST(Options, ARegistryInTheFormThatRoutersTake) {
+  EXPECT_TRUE(Good({"--model", "m"}).registry.embedded());
+  EXPECT_TRUE(Good({"--model", "m", "--registry", "embedded"}).registry.embedded());
+  const WorkerOptions o = Good({"--model", "m", "--registry", "etcd://a:1,b:2/x"});
+  EXPECT_THAT(o.registry.endpoints, ElementsAre("a:1", "b:2"));
+  EXPECT_EQ(o.registry.routers(), "/x/routers/");
+  EXPECT_THAT(Bad({"--model", "m", "--registry", "zoo://a:1"}), HasSubstr("zoo://a:1"));
+  EXPECT_THAT(Bad({"--model", "m", "--registry", "etcd://a"}), HasSubstr("HOST:PORT"));
+}
+
 TEST(Options, TakesEverything) {
   const WorkerOptions o = Good({"--model",
                                 "m",

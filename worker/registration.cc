@@ -1,6 +1,8 @@
 #include "worker/registration.h"
 
 #include <algorithm>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/random/random.h"
@@ -47,6 +49,18 @@ class Registration::Waker {
     report_due_ = woken_ = true;
   }
 
+  void SetRouters(std::vector<std::string> routers) {
+    absl::MutexLock lock(&mutex_);
+    named_ = std::move(routers);
+    woken_ = true;
+  }
+
+  // Where it changed since the last call.
+  std::optional<std::vector<std::string>> TakeRouters() {
+    absl::MutexLock lock(&mutex_);
+    return std::exchange(named_, std::nullopt);
+  }
+
   bool TakeReportDue() {
     absl::MutexLock lock(&mutex_);
     return std::exchange(report_due_, false);
@@ -77,6 +91,7 @@ class Registration::Waker {
 
  private:
   absl::Mutex mutex_;
+  std::optional<std::vector<std::string>> named_ ABSL_GUARDED_BY(mutex_);
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   bool report_due_ ABSL_GUARDED_BY(mutex_) = false;
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
@@ -84,7 +99,10 @@ class Registration::Waker {
 };
 
 struct Registration::Link {
+  explicit Link(const std::string& to) : router(to), stub(v1::Registry::NewStub(ConnectTo(to))) {}
+
   std::string router;
+  bool wanted = true;  // a fixed one, or named by the registry
   std::unique_ptr<v1::Registry::Stub> stub;
   std::unique_ptr<AnnounceStream> stream;  // null between tries
   int failures = 0;                        // tries in a row that were never answered
@@ -108,6 +126,10 @@ void Registration::Start() {
   thread_ = std::thread([this] { Run(); });
 }
 
+void Registration::SetRouters(std::vector<std::string> routers) {
+  waker_->SetRouters(std::move(routers));
+}
+
 void Registration::ReportSoon() {
   waker_->Report();
 }
@@ -122,26 +144,44 @@ void Registration::Stop(absl::Duration timeout) {
 }
 
 void Registration::Run() {
-  std::vector<Link> links(options_.routers.size());
-  for (size_t i = 0; i < links.size(); ++i) {
-    links[i].router = options_.routers[i];
-    links[i].stub = v1::Registry::NewStub(ConnectTo(links[i].router));
-  }
+  UpdateLinks({});
   while (!waker_->leaving()) {
+    if (const auto named = waker_->TakeRouters()) UpdateLinks(*named);
     if (waker_->TakeReportDue()) {
-      for (Link& link : links) link.next_heartbeat = absl::InfinitePast();
+      for (Link& link : links_) link.next_heartbeat = absl::InfinitePast();
     }
+    links_.remove_if([this](Link& link) { return IsOver(link); });
     absl::Time next = absl::InfiniteFuture();
-    for (Link& link : links) next = std::min(next, Advance(link, MonotonicNow()));
-    CollectPeers(links);
+    for (Link& link : links_) next = std::min(next, Advance(link, MonotonicNow()));
+    CollectPeers();
     waker_->WaitUntil(next);
   }
-  LeaveAll(links);
+  LeaveAll();
 }
 
-void Registration::CollectPeers(const std::vector<Link>& links) {
+void Registration::UpdateLinks(const std::vector<std::string>& named) {
+  std::set<std::string> wanted(options_.routers.begin(), options_.routers.end());
+  wanted.insert(named.begin(), named.end());
+  for (Link& link : links_) link.wanted = wanted.erase(link.router) > 0;
+  for (const std::string& router : wanted) links_.emplace_back(router);
+}
+
+bool Registration::IsOver(Link& link) {
+  if (link.wanted) return false;
+  if (link.stream != nullptr) {
+    const AnnounceStream::State state = link.stream->state();
+    if (!state.ended && !state.announced) link.stream->Abort();  // then it wakes us
+    if (!state.ended) return false;
+  }
+  LOG(INFO) << "router " << link.router << " is gone";
+  return true;
+}
+
+void Registration::CollectPeers() {
+  // Where no router is left, the last word of those that were there holds.
+  if (links_.empty()) return;
   std::map<uint64_t, std::string> peers;
-  for (const Link& link : links) {
+  for (const Link& link : links_) {
     for (const v1::DecodePeer& peer : link.peers) {
       peers[peer.incarnation()] = absl::StrCat(HostInAddress(peer.control().host()), ":", peer.control().port());
     }
@@ -209,19 +249,19 @@ void Registration::RetireTry(Link& link, absl::Time now) {
   link.next_try = now + pause * absl::Uniform(link.random, 0.5, 1.0);
 }
 
-void Registration::LeaveAll(std::vector<Link>& links) {
+void Registration::LeaveAll() {
   v1::Announcement last = Heartbeat();
   last.set_leaving(true);
-  for (Link& link : links) {
+  for (Link& link : links_) {
     if (link.stream != nullptr) link.stream->Leave(last);
   }
   auto any_open = [&] {
-    return std::any_of(links.begin(), links.end(),
+    return std::any_of(links_.begin(), links_.end(),
                        [](const Link& link) { return link.stream != nullptr && !link.stream->state().ended; });
   };
   const absl::Time until = waker_->leave_until();
   while (any_open() && MonotonicNow() < until) waker_->WaitUntil(until);
-  for (Link& link : links) {
+  for (Link& link : links_) {
     if (link.stream != nullptr) link.stream->Abort();
   }
   // An aborted call ends at once: it needs nobody else, but it does need gRPC's threads. Where these have no time for
@@ -229,7 +269,7 @@ void Registration::LeaveAll(std::vector<Link>& links) {
   // away.
   const absl::Time aborted = MonotonicNow() + absl::Milliseconds(500);
   while (any_open() && MonotonicNow() < aborted) waker_->WaitUntil(aborted);
-  for (Link& link : links) {
+  for (Link& link : links_) {
     if (link.stream == nullptr || link.stream->state().ended) continue;
     LOG(WARNING) << "the call to router " << link.router << " does not end";
     static_cast<void>(link.stream.release());

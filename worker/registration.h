@@ -3,9 +3,14 @@
 //
 // One thread keeps the time for all routers and owns their state; gRPC's callbacks only wake it. A router that is away
 // never disturbs the others.
+//
+// Routers of the command line are kept for ever. Those that a registry names come and go with SetRouters; who is named
+// no longer is given up once its stream is down, never before: a router that answers is alive, whatever a registry
+// says.
 #pragma once
 
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,7 +25,7 @@
 namespace sluice::worker {
 
 struct RegistrationOptions {
-  std::vector<std::string> routers;  // HOST:PORT
+  std::vector<std::string> routers;  // HOST:PORT, kept for ever
   v1::WorkerInfo info;
   ClusterKey key;  // a router that does not have it is not listened to
   absl::Duration first_retry = absl::Milliseconds(100);
@@ -40,6 +45,9 @@ class Registration {
 
   void Start();
 
+  // The routers that a registry names now, beside the fixed ones. Any thread, also before Start.
+  void SetRouters(std::vector<std::string> routers);
+
   // The board has news that does not wait for the next heartbeat. Any thread.
   void ReportSoon();
 
@@ -57,12 +65,15 @@ class Registration {
   absl::Time Advance(Link& link, absl::Time now);  // does what is due; returns when something is due again
   void StartTry(Link& link);
   void RetireTry(Link& link, absl::Time now);
-  void LeaveAll(std::vector<Link>& links);
-  void CollectPeers(const std::vector<Link>& links);
+  void UpdateLinks(const std::vector<std::string>& named);
+  bool IsOver(Link& link);  // nobody names its router any more, and it does not answer
+  void LeaveAll();
+  void CollectPeers();
   v1::Announcement Heartbeat() const;
 
   const RegistrationOptions options_;
   ReportBoard& board_;
+  std::list<Link> links_;                  // of the thread
   std::map<uint64_t, std::string> peers_;  // as last told to on_peers
   const std::shared_ptr<Waker> waker_;     // shared with callbacks, which may outlive this object
   std::thread thread_;

@@ -1,6 +1,7 @@
 // The registration against a router's registry over a real loopback connection.
 #include "worker/registration.h"
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -212,6 +213,69 @@ TEST(Registration, ARouterThatIsAwayDisturbsNoOther) {
   Registration registration(To({"127.0.0.1:1", router.address(), "no-such-host.invalid:1"}), board);
   registration.Start();
   EXPECT_TRUE(router.AwaitHeartbeats(10));
+  registration.Stop(absl::Seconds(10));
+  EXPECT_TRUE(router.heard().back().leaving());
+}
+
+TEST(Registration, RoutersThatARegistryNamesComeAndGo) {
+  FakeRouter fixed, found;
+  ReportBoard board;
+  Registration registration(To({fixed.address()}), board);
+  registration.Start();
+  ASSERT_TRUE(fixed.AwaitHeartbeats(1));
+  EXPECT_TRUE(found.heard().empty());
+  registration.SetRouters({found.address(), fixed.address()});
+  ASSERT_TRUE(found.AwaitHeartbeats(5));
+  const std::vector<v1::Announcement> heard = fixed.heard();
+  EXPECT_EQ(std::count_if(heard.begin(), heard.end(), [](const auto& a) { return a.has_info(); }), 1)
+      << "named twice is still one router";
+  registration.Stop(absl::Seconds(10));
+  EXPECT_TRUE(fixed.heard().back().leaving());
+  EXPECT_TRUE(found.heard().back().leaving());
+}
+
+// An etcd that came back empty names nobody for a moment.
+TEST(Registration, ARouterThatAnswersIsNotGivenUpForTheRegistrysSake) {
+  FakeRouter router;
+  ReportBoard board;
+  Registration registration(To({}), board);
+  registration.SetRouters({router.address()});
+  registration.Start();
+  ASSERT_TRUE(router.AwaitHeartbeats(2));
+  registration.SetRouters({});
+  ASSERT_TRUE(router.AwaitHeartbeats(router.heard().size() + 10));
+  for (const v1::Announcement& heard : router.heard()) EXPECT_FALSE(heard.leaving());
+}
+
+TEST(Registration, ARouterThatNobodyNamesAndThatIsDownIsGivenUpUntilItIsNamedAgain) {
+  FakeRouter other;
+  auto router = std::make_unique<FakeRouter>();
+  const int port = router->port();
+  ReportBoard board;
+  Registration registration(To({other.address()}), board);
+  registration.SetRouters({router->address()});
+  registration.Start();
+  ASSERT_TRUE(router->AwaitHeartbeats(2));
+  registration.SetRouters({});
+  ASSERT_TRUE(other.AwaitHeartbeats(other.heard().size() + 2));  // it has heard of that by now
+  router.reset();
+  ASSERT_TRUE(other.AwaitHeartbeats(other.heard().size() + 2));
+  router = std::make_unique<FakeRouter>(port);
+  ASSERT_TRUE(other.AwaitHeartbeats(other.heard().size() + 30));  // several of the longest pauses
+  EXPECT_TRUE(router->heard().empty());
+  registration.SetRouters({router->address()});
+  EXPECT_TRUE(router->AwaitHeartbeats(2));
+}
+
+TEST(Registration, ANamedRouterThatIsAwayIsTriedUntilItIsNamedNoMore) {
+  FakeRouter router;
+  ReportBoard board;
+  Registration registration(To({}), board);
+  registration.Start();
+  registration.SetRouters({"127.0.0.1:1", router.address()});
+  ASSERT_TRUE(router.AwaitHeartbeats(5));
+  registration.SetRouters({router.address()});
+  ASSERT_TRUE(router.AwaitHeartbeats(router.heard().size() + 5));
   registration.Stop(absl::Seconds(10));
   EXPECT_TRUE(router.heard().back().leaving());
 }

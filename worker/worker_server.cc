@@ -208,6 +208,7 @@ absl::Status WorkerServer::Serve(const WorkerOptions& options) {
   registration.on_peers = [this](std::map<uint64_t, std::string> peers) { role_->SetPeers(std::move(peers)); };
   registration_ = std::make_unique<Registration>(std::move(registration), board_);
   registration_->Start();
+  FindRouters(options.registry);
   progress_ = std::make_unique<ProgressWatch>(
       absl::Milliseconds(options.stuck_after_ms), [this] { return loop_->TurnAge(); },
       [this](bool stuck) { OnStuck(stuck); });
@@ -215,6 +216,14 @@ absl::Status WorkerServer::Serve(const WorkerOptions& options) {
   absl::MutexLock lock(&reporting_mutex_);
   reporting_ = true;
   return absl::OkStatus();
+}
+
+void WorkerServer::FindRouters(const discovery::RegistryAddress& registry) {
+  if (registry.embedded()) return;
+  routers_ = std::make_unique<discovery::KeyWatcher>(
+      registry, registry.routers(),
+      [this](std::vector<std::string> routers) { registration_->SetRouters(std::move(routers)); });
+  routers_->Start();
 }
 
 // Health is forward progress: the routers hear of it with the next report.
@@ -248,6 +257,7 @@ bool WorkerServer::Stop() {
     stopped = loop_->Stop(ErrorOfFailedEngine(failed), kStepTimeout);
     service_->AwaitEnds(kFarewell);
   }
+  if (routers_ != nullptr) routers_->Stop();
   registration_->BeginLeave(kLeaveTimeout);
   listening_.server->GetHealthCheckService()->SetServingStatus(false);
   if (failed.ok()) {

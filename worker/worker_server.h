@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/files/model_file.h"
 #include "kernels/backend.h"
+#include "proto/discovery/key_watcher.h"
 #include "worker/engine_loop.h"
 #include "worker/kv_watch.h"
 #include "worker/listener.h"
@@ -57,6 +58,7 @@ class WorkerServer {
   absl::Status MakeRole(const WorkerOptions& options, const RoleFactory& make_role,
                         std::function<void()> on_engine_error);
   absl::Status Serve(const WorkerOptions& options);
+  void FindRouters(const discovery::RegistryAddress& registry);
   void ReportSoon();
   void OnStuck(bool stuck);
 
@@ -85,6 +87,7 @@ class WorkerServer {
   std::unique_ptr<WorkService> service_;
   Listening listening_;
   std::unique_ptr<Registration> registration_;
+  std::unique_ptr<discovery::KeyWatcher> routers_;  // null without a registry; tells registration_
   std::unique_ptr<ProgressWatch> progress_;
 };
 
