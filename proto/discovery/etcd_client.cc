@@ -43,6 +43,7 @@ WatchNews NewsOf(const pb::WatchResponse& response) {
   WatchNews news;
   news.canceled = response.canceled();
   news.compact_revision = response.compact_revision();
+  news.revision = response.header().revision();
   for (const pb::Event& event : response.events()) {
     news.changes.push_back({event.kv().key(), event.kv().value(), event.type() == pb::Event::DELETE});
   }

@@ -23,7 +23,9 @@ bool KeyListing::OnWatched(const WatchNews& news, double spread, absl::Time now)
     backoff_.Next(spread);
     return false;
   }
-  if (news.canceled) {
+  // A store that is younger than the list came back empty between the two: it would be silent until it has caught up.
+  const bool younger = news.revision > 0 && news.revision < revision_;
+  if (news.canceled || younger) {
     OnFailed(spread, now);
     return false;
   }

@@ -3,7 +3,9 @@
 //
 // list -> watch from the revision behind the list -> ... A watch that breaks, is cancelled, or asks for revisions that
 // are compacted away begins with a list again, never with an old revision: an etcd that came back empty counts from the
-// beginning, and would be silent for ever. While etcd is away what was known last holds.
+// beginning, and would be silent for ever. One that came back empty in the moment between a list and its watch is known
+// by its smaller revision; if it has been written as often meanwhile, it is not noticed before the next break. While
+// etcd is away what was known last holds.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +29,7 @@ struct WatchNews {
   };
   std::vector<Change> changes;
   bool canceled = false;
+  int64_t revision = 0;          // of the store when it said so; 0: unknown
   int64_t compact_revision = 0;  // above 0: canceled because what it asked for is forgotten
 };
 
