@@ -23,6 +23,7 @@ json TimingJson(const v1::Timing& timing) {
           {"total_ms", timing.total_ms()},
           {"transfer_bytes", timing.transfer_bytes()},
           {"exposed_transfer_ms", timing.exposed_transfer_ms()},
+          {"moves", timing.moves()},
           {"timeline", std::move(timeline)}};
 }
 

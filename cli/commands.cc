@@ -4,10 +4,12 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "cli/drain.h"
 #include "cli/exit_codes.h"
 #include "cli/generate.h"
 #include "cli/output.h"
 #include "cli/status.h"
+#include "cli/trace.h"
 
 namespace sluice::cli {
 namespace {
@@ -16,6 +18,8 @@ constexpr char kFooter[] = R"(
 Examples:
   sluice generate "The capital of France is"
   sluice status
+  sluice drain 127.0.0.1:40123
+  sluice generate --json "Hello" | sluice trace >trace.json
 
 Exit codes:
   0    done
@@ -43,6 +47,22 @@ Examples:
 
 BLOCKS FREE counts free KV blocks and cached ones that may be evicted; it is back at its start when all is idle.
 Exit codes: 0 done, 1 the router is unreachable or reported an error, 2 wrong flags.)";
+
+constexpr char kDrainFooter[] = R"(
+Examples:
+  sluice drain 127.0.0.1:40123                (no new requests; returns when the last one has ended)
+  sluice drain --hand-over 127.0.0.1:40123    (what it decodes goes on at other workers, at once)
+
+`sluice status` shows the addresses. A drained worker stays so; stop it, or restart it to use it again.
+Exit codes: 0 it has no request any more, 1 it still has some after --timeout or the router is unreachable, 2 wrong flags.)";
+
+constexpr char kTraceFooter[] = R"(
+Examples:
+  sluice generate --json "Once upon a time" | sluice trace >trace.json
+  for i in 1 2 3; do sluice generate --json "Hello $i"; done | sluice trace >trace.json
+
+Open trace.json in chrome://tracing or https://ui.perfetto.dev: a row for the router and one for each worker.
+Exit codes: 0 done, 2 the input is not what `sluice generate --json` prints.)";
 
 void AddRouterOption(CLI::App* command, std::string* router) {
   command->add_option("--router", *router, "Address of the router, HOST:PORT")->capture_default_str();
@@ -96,6 +116,23 @@ void AddStatus(CLI::App& app, StatusOptions* options) {
   command->footer(kStatusFooter);
 }
 
+void AddDrain(CLI::App& app, DrainOptions* options) {
+  CLI::App* command = app.add_subcommand("drain", "Send no new requests to a worker, and wait until it has none");
+  AddRouterOption(command, &options->router);
+  command->add_flag("--hand-over", options->hand_over,
+                    "What it decodes goes on at other workers instead of ending there");
+  command->add_option("--timeout", options->timeout_s, "Wait so many seconds; 0: do not wait")->capture_default_str();
+  command->add_option("worker", options->worker, "Address of the worker, HOST:PORT")->required();
+  command->footer(kDrainFooter);
+}
+
+void AddTrace(CLI::App& app, TraceOptions* options) {
+  CLI::App* command = app.add_subcommand("trace", "Turn answers' timelines into a Chrome trace");
+  command->add_option("file", options->file, "What `sluice generate --json` printed; - reads standard input")
+      ->capture_default_str();
+  command->footer(kTraceFooter);
+}
+
 }  // namespace
 
 int RunCommandLine(int argc, const char* const* argv) {
@@ -106,6 +143,10 @@ int RunCommandLine(int argc, const char* const* argv) {
   StatusOptions status;
   AddGenerate(app, &generate);
   AddStatus(app, &status);
+  DrainOptions drain;
+  AddDrain(app, &drain);
+  TraceOptions trace;
+  AddTrace(app, &trace);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -120,6 +161,8 @@ int RunCommandLine(int argc, const char* const* argv) {
     return kExitUsage;
   }
   if (app.got_subcommand("generate")) return RunGenerate(generate);
+  if (app.got_subcommand("drain")) return RunDrain(drain);
+  if (app.got_subcommand("trace")) return RunTrace(trace);
   return RunStatus(status);
 }
 

@@ -52,7 +52,8 @@ json EngineJson(const v1::EngineCounters& e) {
           {"execute_seconds", e.execute_seconds()},
           {"sample_seconds", e.sample_seconds()},
           {"commit_seconds", e.commit_seconds()},
-          {"bytes_to_host", e.bytes_to_host()}};
+          {"bytes_to_host", e.bytes_to_host()},
+          {"steps_ahead", e.steps_ahead()}};
 }
 
 // What it sent to a peer, or took from one, since it started.
@@ -82,8 +83,8 @@ json FlowsJson(const v1::WorkerStatus& worker) {
 
 // One line a pair and side; empty where no KV moves.
 std::string FlowTable(const v1::ClusterState& state) {
-  std::vector<Row> rows = {{"WORKER", "KV TO/FROM", "CHANNEL", "MB", "TRANSFERS", "FAILED", "MB/S", "EXPOSED MS", "EPOCHS",
-                            "CORRUPT", "VOID"}};
+  std::vector<Row> rows = {{"WORKER", "KV TO/FROM", "CHANNEL", "MB", "TRANSFERS", "FAILED", "MB/S", "EXPOSED MS",
+                            "EPOCHS", "CORRUPT", "VOID"}};
   for (const v1::WorkerStatus& worker : state.workers()) {
     for (const v1::KvFlow& flow : worker.kv_flows()) {
       const double megabytes = double(flow.bytes()) / 1e6;
@@ -93,7 +94,8 @@ std::string FlowTable(const v1::ClusterState& state) {
            flow.channel().empty() ? "down" : flow.channel(), absl::StrFormat("%.1f", megabytes),
            absl::StrCat(flow.transfers()), absl::StrCat(flow.failed_transfers()),
            flow.busy_seconds() > 0 ? absl::StrFormat("%.0f", megabytes / flow.busy_seconds()) : "-",
-           flow.transfers() > 0 ? absl::StrFormat("%.1f", flow.exposed_seconds() * 1e3 / double(flow.transfers())) : "-",
+           flow.transfers() > 0 ? absl::StrFormat("%.1f", flow.exposed_seconds() * 1e3 / double(flow.transfers()))
+                                : "-",
            absl::StrCat(flow.epochs()), absl::StrCat(flow.corrupt_pieces()), absl::StrCat(flow.void_pieces())});
     }
   }

@@ -106,6 +106,15 @@ wait_until_active() { # ROUTER NAME...
   done
 }
 
+# No new requests for a worker, and at most $drain_seconds for those that it has. What is left then goes on elsewhere when
+# the worker ends.
+drain_worker() { # NAME
+  local port
+  port=$(sed -nE 's/^sluice_[a-z]+ ready:.* port=([0-9]+).*/\1/p' "$logs/$1.log" | head -n 1)
+  [[ -n $port ]] || return 0
+  "$build/sluice" drain --router "$address" --timeout "$drain_seconds" "127.0.0.1:$port" || true
+}
+
 # Indices of the live workers of a role, ascending.
 live_workers() { # ROLE
   local file index

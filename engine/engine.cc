@@ -77,9 +77,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, co
                         .model_hash = options.model_hash,
                         .numerics = std::string(backend.numerics_id())};
   impl->sequences = std::make_unique<SequenceTable>(std::move(limits), scheduler, options.new_drafter);
-  impl->executor = std::make_unique<Executor>(impl->decoder.get(), impl->kv.get(), shape->limits.max_step_logits,
-                                              options.draft_rule, options.seconds, options.collective,
-                                              options.device_sampling);
+  impl->executor =
+      std::make_unique<Executor>(impl->decoder.get(), impl->kv.get(), shape->limits.max_step_logits, options.draft_rule,
+                                 options.seconds, options.collective, options.device_sampling);
   impl->seconds = options.seconds;
   if (options.step_target_seconds > 0 && options.seconds)
     impl->pace.emplace(options.step_target_seconds, kFirstChunkTokens);
@@ -163,6 +163,7 @@ std::unique_ptr<StepWork> Engine::Begin() {
   if (!plan.empty()) {
     step = std::make_unique<StepWork>(MakeStep(++impl_->begun, std::move(plan), impl_->sequences->limits().block_size));
     impl_->sequences->kv().StepBegun(step->number);
+    if (steps_under_way() > 1) ++impl_->counts.steps_ahead;
   }
   impl_->counts.plan_seconds += impl_->Now() - begin;
   return step;

@@ -55,13 +55,14 @@ struct EngineStats {
   int64_t waiting_tokens = 0;  // of prompts and recomputes, not computed yet
   uint64_t steps = 0;
   uint64_t rows = 0;
+  uint64_t steps_ahead = 0;  // planned while the one before was under way
   uint64_t preemptions = 0;
   uint64_t block_copies = 0;
   PrefixCacheStats prefix;
   int cached_blocks = 0;
   uint64_t drafted = 0;
   uint64_t accepted_drafts = 0;
-  int64_t bytes_to_host = 0;  // logits, tokens and log-probabilities that a device brought
+  int64_t bytes_to_host = 0;           // logits, tokens and log-probabilities that a device brought
   int chunk_tokens_beside_decode = 0;  // what the step target allows now; 0 without one
   double draft_row_cost = 0;           // what one more row adds now, as a share of a step; 0 where nothing is learned
   double plan_seconds = 0, execute_seconds = 0, sample_seconds = 0, commit_seconds = 0;  // sample is part of execute

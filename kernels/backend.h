@@ -28,8 +28,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/collective.h"
-#include "kernels/dtype.h"
 #include "kernels/device_links.h"
+#include "kernels/dtype.h"
 #include "kernels/kv_layout.h"
 #include "kernels/sampling.h"
 
@@ -82,8 +82,8 @@ class DeviceKv {
   virtual absl::StatusOr<uint64_t> Gather(const KvSlice& slice, std::span<std::byte> out) = 0;
   virtual absl::StatusOr<uint64_t> Scatter(const KvSlice& slice, std::span<const std::byte> in) = 0;
 
-  // To the devices of other processes; lives as long as the pool. null: the pool is no one device's memory, and moves by
-  // way of the host only.
+  // To the devices of other processes; lives as long as the pool. null: the pool is no one device's memory, and moves
+  // by way of the host only.
   virtual DeviceLinks* links() { return nullptr; }
 
   // The same where the run is device memory too, of a DeviceBuffer: nothing touches the host but the checksum.
@@ -106,8 +106,9 @@ class KvPool {
   // Start of a layer's region, [num_blocks] blocks of layout().block_bytes(). Device memory.
   virtual void* layer_data(int layer) = 0;
 
-  // Copies all layers of one block; ordered before every later step (copy on write).
-  virtual void CopyBlock(int from, int to) = 0;
+  // Copies all layers of one block; ordered before every later step (copy on write). An error is the device's, and ends the
+  // engine: the block is not what its sequence needs.
+  virtual absl::Status CopyBlock(int from, int to) = 0;
 
   // null: the pool is in host memory, and layer_data is all it takes to move it.
   virtual DeviceKv* device() { return nullptr; }
@@ -345,6 +346,13 @@ class Backend {
   // is filled already.
   virtual absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor, PackedMemory memory) const = 0;
   absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor) const { return PackLinear(tensor, {}); }
+
+  // Rows [first, first + rows) of a table as a matrix, in the table's memory, which must outlive it: an embedding that
+  // is the head as well. Null where the two are kept differently, or tables are read in place anyway: then pack it.
+  virtual std::unique_ptr<Weight> LinearOfTable(const Weight& table, int64_t first, int64_t rows) const {
+    (void)table, (void)first, (void)rows;
+    return nullptr;
+  }
 
   // Short versioned name of what PackLinear writes: backends of one name can share it.
   virtual std::string_view packing_id() const = 0;

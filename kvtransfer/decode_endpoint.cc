@@ -20,6 +20,11 @@ namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 
+// Memory or places that others have now, or a device or NCCL that has failed once: what does not fit never fits.
+bool MayPass(const absl::Status& why) {
+  return absl::IsResourceExhausted(why) || absl::IsInternal(why) || absl::IsUnavailable(why);
+}
+
 DecodeEndpoint::Options WithShards(DecodeEndpoint::Options options) {
   if (options.shards.empty()) options.shards = {WholeShard(options.kv)};
   return options;
@@ -195,7 +200,7 @@ void DecodeEndpoint::Refuse(uint64_t link_id, ReceiverLink& link, uint64_t epoch
   // At most once a minute: a stranger may try all the time.
   LOG_EVERY_T(WARNING, 60) << "refused a KV link: " << why.message();
   pair_of_link_[link_id] = std::nullopt;
-  if (absl::IsResourceExhausted(why)) return link.Close(why);
+  if (MayPass(why)) return link.Close(why);
   v1::ReceiverMessage answer;
   answer.set_epoch(epoch);
   if (!absl::IsUnauthenticated(why)) {

@@ -20,11 +20,20 @@ constexpr size_t kLeastGroupBytes = size_t{256} << 10;
 
 PrefillRole::PrefillRole(const kernels::KvLayout& layout, worker::EnginePort& engine, worker::RequestTable& requests,
                          KvOutbox& outbox)
-    : layout_(layout), block_size_(layout.block_size), engine_(engine), requests_(requests), outbox_(outbox) {}
+    : layout_(layout),
+      block_size_(layout.block_size),
+      engine_(engine),
+      requests_(requests),
+      outbox_(outbox),
+      whole_(engine, requests) {}
 
-std::optional<v1::ErrorInfo> PrefillRole::Admit(uint64_t, const v1::Reserve&, engine::EngineRequest,
-                                                v1::LeaseGranted&) {
-  return MakeError(v1::INCOMPATIBLE, "this is a prefill worker: send Reserve to a decode worker");
+std::optional<v1::ErrorInfo> PrefillRole::Admit(uint64_t id, const v1::Reserve& reserve, engine::EngineRequest request,
+                                                v1::LeaseGranted& granted) {
+  if (!reserve.compute_prompt()) {
+    return MakeError(v1::INCOMPATIBLE,
+                     "this is a prefill worker: send Reserve to a decode worker, or with compute_prompt");
+  }
+  return whole_.Admit(id, reserve, std::move(request), granted);
 }
 
 std::optional<v1::ErrorInfo> PrefillRole::Admit(uint64_t id, const v1::Prefill& prefill,
@@ -96,13 +105,20 @@ void PrefillRole::OnPlanned(engine::StepWork& step) {
 void PrefillRole::OnStep(const std::vector<engine::TokenOutput>& outputs,
                          const std::vector<engine::SequenceProgress>& progress, absl::Time now) {
   for (const engine::SequenceProgress& p : progress) {
+    if (whole_.Has(p.id)) continue;
     Job& job = jobs_.at(p.id);
     if (job.transfer && !job.opened) Open(p.id, job);
     SendBlocks(job, p.computed);
-    SendRest(job);
+    if (p.computed == job.tokens) SendRest(job);  // the last chunk may be planned, and no more
     requests_.AddProgress(p.id, "prefill_chunk", now, p.computed);
   }
-  for (const engine::TokenOutput& output : outputs) OnFirstToken(output, now);
+  for (const engine::TokenOutput& output : outputs) {
+    if (whole_.Has(output.id)) {
+      whole_.OnOutput(output);
+    } else {
+      OnFirstToken(output, now);
+    }
+  }
 }
 
 void PrefillRole::OpenNow(uint64_t id, Job& job) {
@@ -182,6 +198,10 @@ void PrefillRole::AfterStep() {
 }
 
 bool PrefillRole::Stop(uint64_t id, const v1::ErrorInfo& why) {
+  if (whole_.Has(id)) {
+    whole_.Stop(id);
+    return true;
+  }
   Job& job = jobs_.at(id);
   if (!job.opened) {
     Drop(id);

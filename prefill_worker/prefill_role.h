@@ -6,6 +6,7 @@
 //                   |--the answer is over with its first token--> Finished, leaving
 //                   `--stopped--> leaving --transfer end--> its blocks are free
 //   Prefill without a lease --> one token, Finished
+//   Reserve(compute_prompt) --> the whole answer, Finished: where no decode worker is alive
 //
 // Promises: a block is sent only when its KV is final; the Commit follows the last block and the first token; a block
 // is freed only after the transfer's end. The first token never waits for the transfer: what a step has finished is
@@ -31,6 +32,7 @@
 #include "worker/engine_port.h"
 #include "worker/request_table.h"
 #include "worker/role.h"
+#include "worker/whole_answers.h"
 
 namespace sluice::prefill_worker {
 
@@ -94,6 +96,7 @@ class PrefillRole final : public worker::Role {
   worker::EnginePort& engine_;
   worker::RequestTable& requests_;
   KvOutbox& outbox_;
+  worker::WholeAnswers whole_;
   std::unordered_map<uint64_t, Job> jobs_;
   std::map<TransferId, uint64_t> by_transfer_;
   std::vector<std::function<void()>> orders_;  // of the last step to the outbox

@@ -210,6 +210,38 @@ TEST_F(LayerByLayer, TheLastChunkLeavesInGroupsOfLayersAndTheRestAfterTheStep) {
   EXPECT_EQ(outbox_.transfers[5].commits.size(), 1u);
 }
 
+// Where steps are planned ahead, the last chunk is planned while the one before it runs, and nothing of it leaves then.
+TEST(PlannedAhead, TheLastChunkLeavesWhenItIsComputed) {
+  const kernels::KvLayout layout{5, 2, 512, 16, kernels::KvDType::kF32};
+  ScriptedEngine engine;
+  ScriptedOutbox outbox;
+  worker::RequestTable requests{absl::Milliseconds(1000)};
+  PrefillRole role{layout, engine, requests, outbox};
+  worker::WorkerCore core{{kIncarnation, /*vocab=*/100}, engine, requests, role};
+  core.OnMessage(kStream, Hello(kIncarnation), At(0));
+  core.OnMessage(kStream, Prefill("a", 75, 9, 5), At(0));
+  ASSERT_TRUE(core.Step([] { return At(0); }).ok());
+  core.AfterStep();
+  engine::StepWork last;  // of tokens 64 to 75, planned before the step of 32 to 64 is committed
+  engine::Chunk& chunk = last.plan.chunks.emplace_back();
+  chunk.sequence = std::make_shared<engine::Sequence>();
+  chunk.sequence->id = requests.All().at(0);
+  chunk.begin = 64;
+  chunk.count = 11;
+  role.OnPlanned(last);
+  outbox.transfers[5].layers.clear();
+  ASSERT_TRUE(core.Step([] { return At(0); }).ok());
+  core.AfterStep();
+  EXPECT_THAT(outbox.transfers[5].layers, testing::IsEmpty()) << "the last chunk is not computed yet";
+  ASSERT_TRUE(last.after_layer);
+  last.after_layer(3);
+  EXPECT_THAT(outbox.transfers[5].sent.back(), Pair(2, 5)) << "with the blocks that ended meanwhile";
+  ASSERT_TRUE(core.Step([] { return At(0); }).ok());
+  core.AfterStep();
+  EXPECT_EQ(outbox.transfers[5].layers.back().second, 5);
+  EXPECT_EQ(outbox.transfers[5].commits.size(), 1u);
+}
+
 TEST_F(LayerByLayer, WhatAnExecutorNeverSaidFollowsTheStep) {
   const engine::StepWork step = Plan(64, 11);
   Step();
@@ -311,7 +343,9 @@ TEST_F(PrefillRoleTest, RefusesWhatCannotBe) {
   }
   Post(Prefill("a", 40, 9, 5, /*remaining_ms=*/-1));
   EXPECT_THAT(Story(), ElementsAre("refused DEADLINE"));
-  Post(worker::Reserve("a", 5, 3));
+  v1::RouterMessage split = worker::Reserve("a", 5, 3);
+  split.mutable_reserve()->set_compute_prompt(false);
+  Post(split);
   EXPECT_THAT(Story(), ElementsAre("refused INCOMPATIBLE"));
   EXPECT_TRUE(outbox_.transfers.empty());
   EXPECT_EQ(free(), total());
@@ -320,6 +354,23 @@ TEST_F(PrefillRoleTest, RefusesWhatCannotBe) {
   Post(Prefill("a", 40, 9, 5));
   Post(Prefill("b", 40, 9, 5));
   EXPECT_THAT(Story(), ElementsAre("refused INVALID_REQUEST")) << "one lease is one transfer";
+}
+
+// Where no decode worker is alive.
+TEST_F(PrefillRoleTest, ComputesWholeAnswersBesidePrompts) {
+  Post(worker::Reserve("a", 5, 3));
+  Post(Prefill("b", 40, 9, 5));
+  std::vector<std::string> of_a;
+  for (int i = 0; i < 6; ++i) {
+    Step();
+    for (const std::string& said : Story()) of_a.push_back(said);
+  }
+  EXPECT_THAT(of_a, ::testing::Contains(::testing::HasSubstr("finished")));
+  Post(worker::Reserve("c", 5, 300));
+  Step();
+  Post(worker::Cancel("c"));
+  EXPECT_THAT(Story(), ::testing::Contains(::testing::HasSubstr("failed CANCELLED_BY_CLIENT")));
+  EXPECT_EQ(core_.live_requests(), 1u) << "b waits for its transfer";
 }
 
 TEST(PrefillRoleSmallPool, RefusesWithoutBlocks) {

@@ -1,9 +1,9 @@
 // The text side of one answer: from the tokens of a worker to the responses of a client. Pure.
 //
-// Order of the responses: one with `prompt` before the first tokens (more where the prompt's log-probabilities are long,
-// so that no client meets a message above gRPC's default of 4 MiB), one per batch of tokens, and for an answer that
-// ended well a last one with what was held back, finish_reason, `usage` and `timing`. An error adds nothing: the call's
-// status says it. Rules:
+// Order of the responses: one with `prompt` before the first tokens (more where the prompt's log-probabilities are
+// long, so that no client meets a message above gRPC's default of 4 MiB), one per batch of tokens, and for an answer
+// that ended well a last one with what was held back, finish_reason, `usage` and `timing`. An error adds nothing: the
+// call's status says it. Rules:
 //  - a stop string ends the choice: no byte of it is sent, the token that completed it is the last one that counts;
 //  - an end-of-sequence or stop token is among token_ids and counts, but yields no text.
 #pragma once

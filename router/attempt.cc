@@ -325,7 +325,8 @@ AttemptStep Attempt::OnFailed(const Origin& from, const pb::Failed& failed) {
     return Fail(prefill_loss_, true, prefill_, std::move(step));
   }
   step = Fail(ToStatus(failed.error(), side->name), MayMove(reason), *side, std::move(step));
-  if (split() && (reason == pb::TRANSFER_FAILED || reason == pb::CHECKSUM_MISMATCH)) {
+  if (split() &&
+      (reason == pb::TRANSFER_FAILED || reason == pb::CHECKSUM_MISMATCH || reason == pb::CANCELLED_BY_CLIENT)) {
     step.outcome->blamed = {decode_.incarnation, prefill_.incarnation};  // who of them it was is not known
   }
   return step;

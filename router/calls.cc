@@ -46,7 +46,7 @@ absl::Status Calls::Start(uint64_t call, const pb::GenerateRequest& request, abs
   it->second->started = true;
   // Under the lock, so that no Cancel reaches the core before its Submit.
   post_(Submit{call, std::move(valid->request_id), std::move(valid->sequence), received,
-               received + std::min(valid->timeout, time_left)});
+               received + std::min(valid->timeout, time_left), valid->ttft_slo, valid->tpot_slo});
   return absl::OkStatus();
 }
 

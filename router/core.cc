@@ -5,10 +5,25 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "router/worker_error.h"
 
 namespace sluice::router {
+namespace {
+
+// A prefill worker's last word on a request.
+bool HandedOver(const pb::WorkerEvent& event) {
+  const auto& entries = event.progress().events();
+  return std::any_of(entries.begin(), entries.end(), [](const auto& entry) { return entry.name() == "transfer_done"; });
+}
+
+}  // namespace
+
 RouterCore::RouterCore(const CoreOptions& options)
-    : options_(options), rng_(options.seed), registry_(options.registry), queue_(options.queue) {}
+    : options_(options),
+      rng_(options.seed),
+      registry_(options.registry),
+      queue_(options.queue),
+      prefixes_(options.prefix_entries) {}
 
 std::vector<Action> RouterCore::Handle(Event event, absl::Time now) {
   now_ = now;
@@ -24,24 +39,43 @@ void RouterCore::On(Submit& event) {
   const uint64_t call = event.call;
   const absl::Time deadline = event.deadline;
   std::string wire_id = absl::StrCat(event.request_id, "/", call);
+  if (event.ttft_limit == absl::ZeroDuration()) event.ttft_limit = options_.ttft_slo;
+  if (event.tpot_limit == absl::ZeroDuration()) event.tpot_limit = options_.tpot_slo;
   auto request = std::make_unique<Request>(std::move(event), wire_id, options_.request);
-  absl::Status refused;
-  if (shut_down_) {
-    refused = absl::UnavailableError("router is shutting down");
-  } else if (const std::string missing = WhoIsMissing(Live(nullptr), request->demand(0)); !missing.empty()) {
-    refused = absl::UnavailableError(missing);
-  } else {
-    refused = queue_.Add(EntryOf(*request, 0));
-  }
+  absl::Status refused = CheckNew(*request);
+  absl::Duration retry_after = absl::ZeroDuration();
+  if (refused.ok()) refused = queue_.Add(EntryOf(*request, 0));
+  if (absl::IsResourceExhausted(refused)) retry_after = queue_.RetryAfter();
   if (!refused.ok()) {
     ClientEnd end = request->End(refused, now_);
-    if (absl::IsResourceExhausted(refused)) end.retry_after = queue_.RetryAfter();
+    end.retry_after = retry_after;
     actions_.push_back(std::move(end));
     return;
   }
   if (deadline != absl::InfiniteFuture()) deadlines_.emplace(deadline, call);
   wire_ids_[wire_id] = call;
   requests_[call] = std::move(request);
+}
+
+absl::Status RouterCore::CheckNew(const Request& request) {
+  if (shut_down_) return absl::UnavailableError("router is shutting down");
+  const Demand demand = request.demand(0);
+  const Pools pools = Live(&request);
+  if (const std::string missing = WhoIsMissing(pools, demand, options_.policy); !missing.empty()) {
+    return absl::UnavailableError(missing);
+  }
+  if (demand.ttft_limit_ms <= 0) return absl::OkStatus();
+  const double predicted = PredictedTtftMs(pools, demand, queue_.prompt_tokens());
+  if (predicted <= demand.ttft_limit_ms) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("the first token would come after about %.0f ms, later than the %.0f ms that the request allows; "
+                      "%d requests wait",
+                      predicted, demand.ttft_limit_ms, queue_.size()));
+}
+
+void RouterCore::EndAt(uint64_t incarnation, const AttemptKey& key) {
+  if (WorkerLoad* load = LoadOf(incarnation)) load->Ended(key);
+  prefixes_.Ended(incarnation, key);
 }
 
 void RouterCore::On(ClientCancel& event) {
@@ -77,7 +111,7 @@ void RouterCore::Apply(Request& request, Transition transition) {
                                                                        (leased ? hold.lease : options_.registry.lease)};
   }
   for (const Transition::Hold& hold : transition.freed) {
-    if (WorkerLoad* load = LoadOf(hold.incarnation)) load->Ended({request.wire_id(), hold.attempt});
+    EndAt(hold.incarnation, {request.wire_id(), hold.attempt});
   }
   for (int leg : transition.unqueue) {
     queue_.Remove({request.call(), leg});
@@ -109,6 +143,7 @@ Queue::Entry RouterCore::EntryOf(const Request& request, int leg) const {
           .priority = request.priority(),
           .tenant = request.tenant(),
           .tokens = demand.prompt_tokens + demand.AllAnswerTokens(),
+          .prompt_tokens = demand.prompt_tokens,
           .arrival = request.arrival()};
 }
 
@@ -166,6 +201,7 @@ void RouterCore::AnswerAnnouncement(WorkerRecord& worker) {
   reply.set_router_incarnation(options_.router_incarnation);
   reply.set_lease_ms(int32_t(absl::ToInt64Milliseconds(options_.registry.lease)));
   reply.set_heartbeat_ms(int32_t(absl::ToInt64Milliseconds(options_.registry.heartbeat)));
+  reply.set_drain(worker.told_to_drain);
   if (worker.info.role() == pb::ROLE_PREFILL) {
     worker.peers_told = registry_.DecodePeers();
     worker.peers_session = worker.session;
@@ -217,6 +253,8 @@ void RouterCore::Lose(const std::vector<Registry::Loss>& losses) {
     if (loss.session != 0) actions_.push_back(CloseAnnounce{loss.session, absl::UnavailableError(loss.why)});
     LoseRequests(loss.incarnation, loss.why);
     loads_.erase(loss.incarnation);
+    breakers_.erase(loss.incarnation);
+    prefixes_.Forget(loss.incarnation);
   }
 }
 
@@ -230,10 +268,9 @@ void RouterCore::LoseRequests(uint64_t incarnation, const std::string& why) {
     Request& request = *requests_[call];
     Apply(request, request.OnWorkerLost(incarnation, why, now_));
   }
-  auto load = loads_.find(incarnation);
   for (auto it = closing_.begin(); it != closing_.end();) {
     if (it->first.first == incarnation) {
-      if (load != loads_.end()) load->second.Ended(it->first.second);
+      EndAt(incarnation, it->first.second);
       it = closing_.erase(it);
     } else {
       ++it;
@@ -267,9 +304,27 @@ void RouterCore::On(LinkDown& event) {
   LoseRequests(worker->incarnation(), why);
 }
 
+void RouterCore::On(DrainWorker& event) {
+  WorkerRecord* worker = registry_.Find(event.incarnation);
+  if (worker == nullptr || worker->state == pb::WORKER_STATE_GONE) return;
+  registry_.Drain(*worker, now_);
+  Say(false, absl::StrCat("worker ", worker->name(), " is drained: it gets no new requests",
+                          event.hand_over ? ", and those that it has go on elsewhere" : ""));
+  // Over both streams: the one that is open reaches it.
+  if (worker->session != 0) AnswerAnnouncement(*worker);
+  pb::RouterMessage message;
+  message.mutable_drain()->set_hand_over(event.hand_over && worker->info.role() != pb::ROLE_PREFILL);
+  Send(event.incarnation, std::move(message));
+}
+
 void RouterCore::On(WorkerBatch& event) {
   WorkerRecord* worker = registry_.FindLink(event.link);
   if (worker == nullptr || !worker->linked) return;
+  if (event.message.has_prefixes() && !prefixes_.Apply(worker->incarnation(), event.message.prefixes())) {
+    pb::RouterMessage again;
+    again.mutable_replay_prefixes();
+    Send(worker->incarnation(), std::move(again));
+  }
   for (const pb::WorkerEvent& e : event.message.events()) OnWorkerEvent(*worker, e);
   if (event.message.has_report() && registry_.Report(*worker, event.message.report())) {
     loads_[worker->incarnation()].Report(event.message.report());
@@ -280,11 +335,9 @@ void RouterCore::On(WorkerBatch& event) {
 bool RouterCore::OnClosing(uint64_t incarnation, const AttemptKey& key, const pb::WorkerEvent& event) {
   auto it = closing_.find({incarnation, key});
   if (it == closing_.end()) return false;
-  const auto handed_over = [](const pb::TimelineEvent& entry) { return entry.name() == "transfer_done"; };
-  const auto& entries = event.progress().events();
   if (event.has_failed() || event.has_refused() || (event.has_finished() && event.finished().last()) ||
-      std::any_of(entries.begin(), entries.end(), handed_over)) {
-    loads_[incarnation].Ended(key);
+      HandedOver(event)) {
+    EndAt(incarnation, key);
     closing_.erase(it);
   }
   return true;
@@ -306,6 +359,18 @@ void RouterCore::RenewFrom(uint64_t incarnation, absl::Duration lease) {
   Renewal& renewal = renewals_[incarnation];
   if (lease > absl::ZeroDuration()) renewal.lease = std::min(renewal.lease, lease);
   renewal.at = std::min(renewal.at, now_ + renewal.lease / 3);
+}
+
+void RouterCore::Blame(const std::vector<uint64_t>& workers) {
+  for (uint64_t incarnation : workers) {
+    const WorkerRecord* worker = registry_.Find(incarnation);
+    if (worker == nullptr) continue;
+    Breaker& breaker = breakers_[incarnation];
+    breaker.Failed(now_);
+    if (!breaker.open()) continue;
+    Say(false, absl::StrFormat("worker %s fails one request after the other: none goes there for %s", worker->name(),
+                               absl::FormatDuration(breaker.open_until() - now_)));
+  }
 }
 
 void RouterCore::OnWorkerEvent(WorkerRecord& worker, const pb::WorkerEvent& event) {
@@ -334,12 +399,18 @@ void RouterCore::OnWorkerEvent(WorkerRecord& worker, const pb::WorkerEvent& even
     case pb::WorkerEvent::kTokens:
       return Apply(request, request.OnTokens(from, event.tokens(), now_));
     case pb::WorkerEvent::kCommitted:
+      breakers_.erase(incarnation);
       return Apply(request, request.OnCommitted(from, event.committed(), now_));
-    case pb::WorkerEvent::kFailed:
-      return Apply(request, request.OnFailed(from, event.failed(), now_));
+    case pb::WorkerEvent::kFailed: {
+      Transition transition = request.OnFailed(from, event.failed(), now_);
+      if (MayMove(event.failed().error().reason())) Blame(transition.blamed);
+      return Apply(request, std::move(transition));
+    }
     case pb::WorkerEvent::kFinished:
+      breakers_.erase(incarnation);
       return Apply(request, request.OnFinished(from, event.finished(), now_));
     case pb::WorkerEvent::kProgress:
+      if (HandedOver(event)) breakers_.erase(incarnation);
       return Apply(request, request.OnProgress(from, event.progress(), now_));
     case pb::WorkerEvent::EVENT_NOT_SET:
       return;

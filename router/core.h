@@ -20,9 +20,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "router/breaker.h"
 #include "router/events.h"
 #include "router/load_model.h"
 #include "router/policy.h"
+#include "router/prefix_book.h"
 #include "router/queue.h"
 #include "router/registry.h"
 #include "router/request.h"
@@ -32,6 +34,10 @@ namespace sluice::router {
 struct CoreOptions {
   RegistryOptions registry;
   QueueOptions queue;
+  PolicyOptions policy;
+  absl::Duration ttft_slo;  // of requests that bring none; zero: none
+  absl::Duration tpot_slo;
+  size_t prefix_entries = 1 << 20;  // (block, worker) pairs that the prefix index holds
   RequestOptions request;
   uint64_t router_incarnation = 1;
   uint64_t seed = 1;     // of the ties
@@ -60,6 +66,7 @@ class RouterCore {
     int closing = 0;
     int parked = 0;
     int attempts = 0;  // in the load model
+    int promises = 0;  // of prefixes
     bool operator==(const Sizes&) const = default;
   };
   Sizes sizes() const;
@@ -74,6 +81,7 @@ class RouterCore {
   void On(AnnounceLost& event);
   void On(LinkUp& event);
   void On(LinkDown& event);
+  void On(DrainWorker& event);
   void On(WorkerBatch& event);
   void On(Tick&) {}
   void On(Shutdown& event);
@@ -81,6 +89,8 @@ class RouterCore {
   void OnWorkerEvent(WorkerRecord& worker, const pb::WorkerEvent& event);
   // Carries a transition out. REQUIRES: the request is in requests_; it may be gone afterwards.
   void Apply(Request& request, Transition transition);
+  // Workers that failed a request.
+  void Blame(const std::vector<uint64_t>& workers);
   // What a request's event tells about its worker's load, whatever becomes of the request.
   void Charge(WorkerLoad& load, const AttemptKey& key, const pb::WorkerEvent& event);
   void RenewFrom(uint64_t incarnation, absl::Duration lease);
@@ -113,7 +123,12 @@ class RouterCore {
 
   void Send(uint64_t incarnation, pb::RouterMessage message);
   void Say(bool debug, std::string text);
-  Pools Live(const Request* request) const;
+  // Those that may get work now or soon; with `request`, what they are to its leg.
+  Pools Live(const Request* request, int leg = 0);
+  // Of a new request: nobody could serve it, or not in the time that it gives.
+  absl::Status CheckNew(const Request& request);
+  // Nothing of the attempt is at the worker any more.
+  void EndAt(uint64_t incarnation, const AttemptKey& key);
   WorkerLoad* LoadOf(uint64_t incarnation);
 
   CoreOptions options_;
@@ -122,6 +137,9 @@ class RouterCore {
   Queue queue_;
   std::set<std::pair<absl::Time, Ticket>> parked_;  // legs that wait a moment before they queue again
   std::map<uint64_t, WorkerLoad> loads_;            // by incarnation
+  std::map<uint64_t, Breaker> breakers_;            // likewise; of those that failed
+  PrefixBook prefixes_;
+  uint64_t turn_ = 0;  // dispatches so far
 
   absl::flat_hash_map<uint64_t, std::unique_ptr<Request>> requests_;  // by call
   absl::flat_hash_map<std::string, uint64_t> wire_ids_;

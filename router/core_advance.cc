@@ -11,6 +11,9 @@ absl::Time RouterCore::NextDeadline() const {
   if (!deadlines_.empty()) next = std::min(next, deadlines_.begin()->first);
   for (const auto& [incarnation, renewal] : renewals_) next = std::min(next, renewal.at);
   for (const auto& [key, closing] : closing_) next = std::min(next, closing.forget_at);
+  for (const auto& [incarnation, breaker] : breakers_) {
+    if (!queue_.empty() && !breaker.Allows(now_)) next = std::min(next, breaker.open_until());
+  }
   if (!parked_.empty()) next = std::min(next, parked_.begin()->first);
   if (const absl::Time waits = HeadWaits(); waits > now_) next = std::min(next, waits);
   return next;
@@ -63,7 +66,7 @@ void RouterCore::ExpireClosing() {
       continue;
     }
     const auto& [incarnation, key] = it->first;
-    if (auto load = loads_.find(incarnation); load != loads_.end()) load->second.Ended(key);
+    EndAt(incarnation, key);
     it = closing_.erase(it);
   }
 }
@@ -104,8 +107,7 @@ void RouterCore::PlaceQueued() {
   }
 }
 
-// The workers that may get work now or soon; of `request`, if given, who has said NEVER_FITS.
-Pools RouterCore::Live(const Request* request) const {
+Pools RouterCore::Live(const Request* request, int leg) {
   Pools pools;
   pools.pair = [this](uint64_t prefill, uint64_t decode) { return registry_.Pair(prefill, decode); };
   for (const auto& [incarnation, worker] : registry_.workers()) {
@@ -113,9 +115,16 @@ Pools RouterCore::Live(const Request* request) const {
     if (!active && (worker.state != pb::WORKER_STATE_SUSPECT || !worker.connected())) continue;
     const pb::Role role = worker.info.role();
     auto& pool = role == pb::ROLE_PREFILL ? pools.prefill : role == pb::ROLE_DECODE ? pools.decode : pools.both;
-    pool.push_back({incarnation, worker.name(), &loads_.at(incarnation), active,
-                    request != nullptr && request->RefusedForEver(incarnation),
-                    request != nullptr && request->Shuns(incarnation)});
+    Candidate& c = pool.emplace_back();
+    c.incarnation = incarnation;
+    c.name = worker.shown;
+    c.load = &loads_.at(incarnation);
+    const auto breaker = breakers_.find(incarnation);
+    c.active = active && (breaker == breakers_.end() || breaker->second.Allows(now_));
+    if (request == nullptr) continue;
+    c.refused_ever = request->RefusedForEver(incarnation);
+    c.shunned = request->Shuns(incarnation);
+    c.cached_tokens = prefixes_.Cached(*request, leg, incarnation, worker.info.fingerprint());
   }
   return pools;
 }
@@ -124,7 +133,8 @@ Pools RouterCore::Live(const Request* request) const {
 bool RouterCore::PlaceHead() {
   const Ticket ticket = queue_.Head().ticket;
   Request& request = *requests_[ticket.call];
-  const Placement placement = Place(Live(&request), request.demand(ticket.leg), options_.explain, rng_);
+  const Placement placement =
+      Place(Live(&request, ticket.leg), request.demand(ticket.leg), options_.policy, options_.explain, rng_);
   const bool moved = request.moves() > 0;
   switch (placement.kind) {
     case Placement::Kind::kPlace:
@@ -165,8 +175,18 @@ void RouterCore::Dispatch(Request& request, int leg, const Placement& placement)
   ToWorker out = request.Dispatch(leg, assignment, now_);
   // A prefill worker is charged now, although it hears of the request only when the lease is granted.
   const AttemptKey key = request.attempt(leg);
-  if (placement.prefill != 0) loads_[placement.prefill].Dispatched(key, AtPrefill(demand));
-  if (placement.decode != 0) loads_[placement.decode].Dispatched(key, demand);
+  ++turn_;
+  if (placement.prefill != 0) {
+    loads_[placement.prefill].Dispatched(key, AtPrefill(demand), placement.prefill_hit, turn_);
+  }
+  if (placement.decode != 0) {
+    loads_[placement.decode].Dispatched(key, demand, placement.prefill == 0 ? placement.prefill_hit : 0, turn_);
+  }
+  for (uint64_t worker : {placement.prefill, placement.decode}) {
+    if (auto breaker = breakers_.find(worker); breaker != breakers_.end()) breaker->second.Dispatched(now_);
+  }
+  const uint64_t computes = placement.prefill != 0 ? placement.prefill : placement.decode;
+  prefixes_.Dispatched(request, leg, computes, registry_.Find(computes)->info.fingerprint());
   if (options_.explain) {
     const std::string both = placement.prefill != 0 && placement.decode != 0 ? " and " : "";
     Say(true, absl::StrCat("place ", request.wire_id(), " on ", assignment.prefill.name, both, assignment.decode.name,
@@ -182,17 +202,19 @@ void RouterCore::PublishPool() {
     for (const Candidate& c : candidates) at_least = std::max(at_least, TokenCapacity(*c.load));
     return at_least;
   };
-  // With prefill workers alone, only answers of one token are possible.
   const int64_t answers = largest(live.both, largest(live.decode, 0));
   pool.token_capacity = int(std::min<int64_t>(1 << 30, answers > 0 ? answers : largest(live.prefill, 0)));
   const auto active = [](const Candidate& c) { return c.active; };
+  const bool alone = options_.policy.fallback && (live.prefill.empty() || live.decode.empty());
   const auto paired = [&](const Candidate& p) {
     return p.active && std::any_of(live.decode.begin(), live.decode.end(), [&](const Candidate& d) {
              return d.active && live.pair(p.incarnation, d.incarnation) == PairState::kUp;
            });
   };
   pool.serving = !shut_down_ && (std::any_of(live.both.begin(), live.both.end(), active) ||
-                                 std::any_of(live.prefill.begin(), live.prefill.end(), paired));
+                                 std::any_of(live.prefill.begin(), live.prefill.end(), paired) ||
+                                 (alone && (std::any_of(live.decode.begin(), live.decode.end(), active) ||
+                                            std::any_of(live.prefill.begin(), live.prefill.end(), active))));
   if (pool.serving == published_.serving && pool.token_capacity == published_.token_capacity) return;
   published_ = pool;
   actions_.push_back(pool);

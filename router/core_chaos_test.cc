@@ -30,6 +30,7 @@ class Chaos {
       : rng_(seed), pool_(rng_, testing::Mishaps()), world_([&] {
           CoreOptions options;
           options.queue.limit = 20;
+          options.policy.fallback = false;  // these prefill workers only prefill
           options.seed = seed;
           return options;
         }()) {

@@ -74,7 +74,9 @@ TEST(CoreSplitTest, AnswersWhateverComesFirst) {
 }
 
 TEST(CoreSplitTest, OneTokenNeedsNoDecodeWorker) {
-  World world;
+  CoreOptions options;
+  options.policy.fallback = false;
+  World world(options);
   world.Join(kP, kP, 100, pb::ROLE_PREFILL);
   EXPECT_FALSE(world.pool_.serving);
   world.Submit(10, 1);
@@ -190,7 +192,9 @@ TEST(CoreSplitTest, AMisfitIsLoggedOnceAndServesNobody) {
 }
 
 TEST(CoreSplitTest, AMissingRoleIsNamedAtOnce) {
-  World world;
+  CoreOptions options;
+  options.policy.fallback = false;
+  World world(options);
   world.Join(kP, kP, 100, pb::ROLE_PREFILL);
   world.Submit(10);
   EXPECT_EQ(world.EndOf(10).code(), absl::StatusCode::kUnavailable);
@@ -252,11 +256,21 @@ TEST(CoreSplitTest, APrefillWorkerGetsAStepAndAHalfBeyondWhatRuns) {
   EXPECT_EQ(50 - world.core_.sizes().queued, 33);
 }
 
+TEST(CoreSplitTest, ThePromptsPrefixAtPNeedsNoRoom) {
+  World world = PairedWorld();
+  for (uint64_t call = 10; call < 13; ++call) world.Submit(call, 8, absl::InfiniteFuture(), 0, 100);
+  EXPECT_TRUE(world.Reserved(12)) << "the first one's blocks will be there: four tokens are left of each other one";
+  EXPECT_EQ(world.core_.sizes().promises, 3);
+  world.Do(WorkerLeaving{kP});
+  world.Do(WorkerLeaving{kD});
+  EXPECT_EQ(world.core_.sizes().promises, 0);
+}
+
 TEST(CoreSplitTest, ProgressMakesRoomForTheNextPrompt) {
   World world = PairedWorld();
   const auto submit_long = [&](uint64_t call) {
     Submit submit{.call = call, .request_id = absl::StrCat("r", call), .sequence = {}, .received = world.now_};
-    for (int i = 0; i < 200; ++i) submit.sequence.add_tokens(i);
+    for (int i = 0; i < 200; ++i) submit.sequence.add_tokens(int(1000 * call) + i);
     submit.sequence.mutable_sampling()->set_max_tokens(8);
     world.Do(std::move(submit));
   };
@@ -505,10 +519,12 @@ TEST(CoreSplitTest, PlacementIsExplainedWithItsNumbers) {
   options.explain = true;
   World world = PairedWorld(options);
   world.Submit(10);
-  EXPECT_THAT(world.notes_.back(),
-              HasSubstr("place r10/10 on prefill 127.0.0.1:7001 and decode 127.0.0.1:7002: [prefill 127.0.0.1:7001: "
-                        "cost 5 = backlog 0 + own 5; blocks 100 of 100 free, needs 1; 0 requests][decode "
-                        "127.0.0.1:7002: cost 8 = answers 0 + own 8; blocks 100 of 100 free, needs 1; 0 requests]"));
+  EXPECT_THAT(
+      world.notes_.back(),
+      HasSubstr("place r10/10 on prefill 127.0.0.1:7001 and decode 127.0.0.1:7002: slo [prefill 127.0.0.1:7001: "
+                "ttft 5.0 ms = (backlog 0 + prompt 5 - credit 0 of 0 cached) x 1.000 ms; blocks 100 of 100 free, "
+                "needs 1; 0 requests][decode 127.0.0.1:7002: tpot 1.00 ms with 1 sequences; blocks 100 of 100 "
+                "free, needs 1; 0 requests]"));
 }
 
 }  // namespace

@@ -30,6 +30,11 @@ pb::ClusterState RouterCore::State() const {
     status.set_running(worker.report.running());
     status.set_waiting(worker.report.waiting());
     *status.mutable_engine() = worker.report.engine();
+    if (const auto load = loads_.find(incarnation); load != loads_.end()) {
+      status.set_requests(load->second.attempts());
+      status.set_prompt_tokens_per_s(load->second.prompt_tokens_per_s());
+    }
+    status.set_step_ms(worker.report.step_ms());
     for (const pb::KvFlow& flow : worker.report.kv_flows()) {
       pb::KvFlow& shown = *status.add_kv_flows();
       shown = flow;
@@ -41,13 +46,13 @@ pb::ClusterState RouterCore::State() const {
 }
 
 RouterCore::Sizes RouterCore::sizes() const {
-  Sizes sizes{int(requests_.size()),
-              int(wire_ids_.size()),
-              queue_.size(),
-              int(deadlines_.size()),
-              int(closing_.size()),
-              int(parked_.size()),
-              0};
+  Sizes sizes{.requests = int(requests_.size()),
+              .wire_ids = int(wire_ids_.size()),
+              .queued = queue_.size(),
+              .deadlines = int(deadlines_.size()),
+              .closing = int(closing_.size()),
+              .parked = int(parked_.size()),
+              .promises = int(prefixes_.promises())};
   for (const auto& [incarnation, load] : loads_) sizes.attempts += load.attempts();
   return sizes;
 }

@@ -30,6 +30,8 @@ struct Submit {
   pb::SequenceSpec sequence;
   absl::Time received;
   absl::Time deadline = absl::InfiniteFuture();
+  absl::Duration ttft_limit;  // what the client wants to be told early if it can't be; zero: none
+  absl::Duration tpot_limit;
 };
 
 // The client does not want the answer any more. The edge has told it already or it is gone, but it still gets its
@@ -73,6 +75,12 @@ struct LinkDown {
   absl::Status why;
 };
 
+// An operator wants the worker to get no new work.
+struct DrainWorker {
+  uint64_t incarnation = 0;
+  bool hand_over = false;  // what it decodes goes on elsewhere
+};
+
 // One message of a Work stream.
 struct WorkerBatch {
   uint64_t link = 0;
@@ -86,7 +94,7 @@ struct Tick {};
 struct Shutdown {};
 
 using Event = std::variant<Submit, ClientCancel, StopFound, WorkerAnnounced, WorkerHeartbeat, WorkerLeaving,
-                           AnnounceLost, LinkUp, LinkDown, WorkerBatch, Tick, Shutdown>;
+                           AnnounceLost, LinkUp, LinkDown, DrainWorker, WorkerBatch, Tick, Shutdown>;
 
 // ---- actions ----
 

@@ -63,7 +63,8 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   absl::Mutex mutex_;
   std::deque<grpc::ByteBuffer> outbox_ ABSL_GUARDED_BY(mutex_);
   size_t outbox_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t step_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of the step that found the outbox empty: its size is not the client's fault
+  size_t step_bytes_ ABSL_GUARDED_BY(mutex_) =
+      0;  // of the step that found the outbox empty: its size is not the client's fault
   grpc::ByteBuffer in_flight_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<grpc::Status> final_ ABSL_GUARDED_BY(mutex_);  // once set, nothing more is taken

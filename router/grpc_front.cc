@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "router/wire_check.h"
 
 namespace sluice::router {
@@ -55,6 +56,24 @@ grpc::ServerUnaryReactor* ClusterService::GetState(grpc::CallbackServerContext* 
   loop_->Ask([reactor, response](const RouterCore& core) {
     *response = core.State();
     reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ClusterService::Drain(grpc::CallbackServerContext* context, const pb::DrainRequest* request,
+                                                pb::DrainResponse*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  loop_->Ask([this, reactor, wanted = *request](const RouterCore& core) {
+    const pb::ClusterState state = core.State();
+    for (const pb::WorkerStatus& worker : state.workers()) {
+      if (worker.state() == pb::WORKER_STATE_GONE) continue;
+      if (absl::StrCat(worker.host(), ":", worker.port()) != wanted.worker()) continue;
+      loop_->Post(DrainWorker{worker.incarnation(), wanted.hand_over()});
+      return reactor->Finish(grpc::Status::OK);
+    }
+    reactor->Finish(
+        grpc::Status(grpc::StatusCode::NOT_FOUND, absl::StrCat("worker: none is alive at \"", wanted.worker(),
+                                                               "\"; `sluice status` shows HOST and PORT of each")));
   });
   return reactor;
 }

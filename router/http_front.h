@@ -30,7 +30,7 @@ struct HttpOptions {
   absl::Duration slow_grace = absl::Seconds(5);  // from "reads too slowly" until the connection is reset
   // What /metrics says, for Prometheus; absent: there is no such path. May take a moment. Any thread.
   std::function<absl::StatusOr<std::string>()> metrics;
-  std::function<bool()> comes_forward;           // the router's core does, for /health; absent: always. Any thread
+  std::function<bool()> comes_forward;  // the router's core does, for /health; absent: always. Any thread
 };
 
 class HttpFront {

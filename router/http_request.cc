@@ -139,6 +139,18 @@ absl::Status SetTimeout(CompletionRequest& out, const char* field, const Value& 
   return number.status();
 }
 
+absl::Status SetTtftSlo(CompletionRequest& out, const char* field, const Value& value) {
+  const absl::StatusOr<int32_t> number = ToInt(field, value);
+  if (number.ok()) out.request.set_ttft_slo_ms(*number);
+  return number.status();
+}
+
+absl::Status SetTpotSlo(CompletionRequest& out, const char* field, const Value& value) {
+  const absl::StatusOr<int32_t> number = ToInt(field, value);
+  if (number.ok()) out.request.set_tpot_slo_ms(*number);
+  return number.status();
+}
+
 absl::Status AddStop(CompletionRequest& out, const char* field, const Value& value) {
   const std::string* stop = std::get_if<std::string>(&value);
   if (stop == nullptr) return WrongType(field, "a string or an array of strings", Kind(value));
@@ -241,6 +253,8 @@ const Field kFields[] = {
     {"user", AnyString, nullptr, false, "a string"},
     {"priority", SetPriority},
     {"timeout_ms", SetTimeout},
+    {"ttft_slo_ms", SetTtftSlo},
+    {"tpot_slo_ms", SetTpotSlo},
 };
 
 const Field* Find(std::string_view name) {

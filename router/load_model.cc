@@ -11,10 +11,13 @@ WorkerLoad::WorkerLoad(const pb::WorkerInfo& info)
       max_running_(info.max_running()),
       max_step_tokens_(info.max_step_tokens()),
       context_length_(info.context_length()),
-      reported_free_(info.blocks_total()) {}
+      reported_free_(info.blocks_total()),
+      steps_(info.decode_step_ms()),
+      ms_per_prompt_token_(info.prefill_tokens_per_s() > 0 ? 1000 / info.prefill_tokens_per_s() : 0) {}
 
-void WorkerLoad::Dispatched(const AttemptKey& key, const Demand& demand) {
-  attempts_[key] = Attempt{demand, demand.Blocks(block_size_)};
+void WorkerLoad::Dispatched(const AttemptKey& key, const Demand& demand, int cached, uint64_t turn) {
+  attempts_[key] = Attempt{.demand = demand, .blocks = demand.Blocks(block_size_), .computed = cached};
+  last_turn_ = turn;
 }
 
 void WorkerLoad::Granted(const AttemptKey& key) {
@@ -59,7 +62,22 @@ void WorkerLoad::Refused(const AttemptKey& key, int64_t blocks_free) {
   held_back_ = true;
 }
 
+void WorkerLoad::Learn(const pb::WorkerReport& report) {
+  if (role_ != pb::ROLE_PREFILL) {
+    steps_.Add(report.running(), report.step_ms());
+    return;
+  }
+  const double seconds = report.engine().execute_seconds() - learned_seconds_;
+  const double rows = double(report.engine().rows()) - double(learned_rows_);
+  if (rows < 64 || seconds <= 0) return;  // too few to tell
+  const double ms = 1000 * seconds / rows;
+  if (learned_rows_ > 0) ms_per_prompt_token_ = ms_per_prompt_token_ > 0 ? 0.7 * ms_per_prompt_token_ + 0.3 * ms : ms;
+  learned_seconds_ = report.engine().execute_seconds();
+  learned_rows_ = report.engine().rows();
+}
+
 void WorkerLoad::Report(const pb::WorkerReport& report) {
+  Learn(report);
   reported_free_ = report.blocks_free();
   reported_backlog_ = report.waiting_tokens();
   reported_running_ = report.running();
@@ -87,7 +105,7 @@ int64_t WorkerLoad::prompt_backlog() const {
   if (role_ == pb::ROLE_PREFILL) return reported_backlog_ + OwnBacklog();
   int64_t tokens = reported_backlog_;
   for (const auto& [key, attempt] : attempts_) {
-    if (!attempt.reported && attempt.generated == 0) tokens += attempt.demand.prompt_tokens;
+    if (!attempt.reported && attempt.generated == 0) tokens += attempt.demand.prompt_tokens - attempt.computed;
   }
   return tokens;
 }

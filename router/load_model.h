@@ -5,6 +5,10 @@
 // errs for one report at most; a worker that has less room than predicted refuses, and the refusal corrects the model
 // too.
 //
+// Rates are learned: what a prompt's token takes from the engine's own counters (rows over execution time, of workers
+// that compute prompts only; of the others from their profile at the start), what a step takes from its average and the
+// sequences that ran.
+//
 // What counts depends on the role. `both`: blocks of prompt and answer, prompts to compute, answers to come. Prefill:
 // the blocks of the prompt, and prompts to compute, which the worker's progress reports count down. Decode: blocks of
 // prompt and answer, and answers to come.
@@ -17,6 +21,7 @@
 #include <utility>
 
 #include "router/events.h"
+#include "router/step_time.h"
 
 namespace sluice::router {
 
@@ -26,7 +31,9 @@ struct Demand {
   int prompt_tokens = 0;  // to compute
   int answer_tokens = 0;  // of one choice, at most
   int choices = 1;
-  int headroom = 0;  // 0: the whole answer
+  int headroom = 0;          // 0: the whole answer
+  double ttft_limit_ms = 0;  // the request's own; 0: none
+  double tpot_limit_ms = 0;
 
   int64_t AllAnswerTokens() const { return int64_t(answer_tokens) * choices; }
   // Choices share the full blocks of the prompt. Who only computes the prompt has it once.
@@ -44,7 +51,8 @@ class WorkerLoad {
   WorkerLoad() = default;
   explicit WorkerLoad(const pb::WorkerInfo& info);
 
-  void Dispatched(const AttemptKey& key, const Demand& demand);
+  // `cached`: tokens of its prompt that are predicted to be there; `turn`: counts up with every dispatch of the router.
+  void Dispatched(const AttemptKey& key, const Demand& demand, int cached = 0, uint64_t turn = 0);
   void Granted(const AttemptKey& key);
   // A prefill worker has the request and computed this much of its prompt.
   void Computed(const AttemptKey& key, int64_t tokens);
@@ -62,6 +70,15 @@ class WorkerLoad {
   int choices() const;    // of the attempts
   int sequences() const;  // that run or are about to, other routers' included
   bool held_back() const { return held_back_; }
+  uint64_t last_turn() const { return last_turn_; }  // of the newest dispatch; 0: none
+
+  // Learned from reports: what a step with so many rows takes, and what a token of a prompt takes.
+  double step_ms(int rows) const { return steps_.known() ? steps_.At(rows) : kUnknownMs * std::max(1, rows); }
+  double ms_per_prompt_token() const { return ms_per_prompt_token_ > 0 ? ms_per_prompt_token_ : kUnknownMs; }
+
+  double prompt_tokens_per_s() const {
+    return ms_per_prompt_token_ > 0 ? 1000 / ms_per_prompt_token_ : 0;
+  }  // 0: unknown
   pb::Role role() const { return role_; }
 
   int block_size() const { return block_size_; }
@@ -79,7 +96,10 @@ class WorkerLoad {
     bool reported = false;  // the last report includes it
   };
 
+  static constexpr double kUnknownMs = 1;  // of a worker that has told nothing; the same for all, so that loads compare
+
   int64_t OwnBacklog() const;
+  void Learn(const pb::WorkerReport& report);
 
   pb::Role role_ = pb::ROLE_BOTH;
   int64_t blocks_total_ = 0;
@@ -93,6 +113,12 @@ class WorkerLoad {
   int64_t reported_backlog_ = 0;  // of a prefill worker: what others gave it
   int reported_running_ = 0;
   bool held_back_ = false;
+  uint64_t last_turn_ = 0;
+
+  StepTime steps_;                  // of decode rows
+  double ms_per_prompt_token_ = 0;  // 0: unknown
+  uint64_t learned_rows_ = 0;       // the engine's counters as last reported
+  double learned_seconds_ = 0;
 };
 
 }  // namespace sluice::router

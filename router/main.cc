@@ -47,6 +47,10 @@ ServerOptions MakeServerOptions(const Options& options, const engine::ModelFile&
   server.core.router_incarnation = incarnation;
   server.core.seed = incarnation;
   server.core.queue = {options.queue_limit, options.tenant_queue_limit, options.tenant_weights};
+  server.core.policy = {*PolicyOf(options.policy), options.local_prefill_tokens, options.fallback_both};
+  server.core.ttft_slo = absl::Milliseconds(options.ttft_slo_ms);
+  server.core.tpot_slo = absl::Milliseconds(options.tpot_slo_ms);
+  server.core.prefix_entries = size_t(options.prefix_entries);
   server.core.request.headroom_tokens = options.headroom_tokens;
   server.core.request.moves.in_a_row = options.max_moves;
   server.core.request.moves.wait = absl::Milliseconds(options.failover_wait_ms);

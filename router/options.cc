@@ -67,6 +67,33 @@ std::unique_ptr<CLI::App> MakeParser(Options& options) {
          "NAME=WEIGHT, for each tenant whose share is not 1: while several wait, each gets tokens by its weight")
       ->allow_extra_args(false)
       ->type_name("NAME=WEIGHT");
+  app->add_option("--policy", options.policy,
+                  "How workers are chosen: slo (predicted times, prefixes included), prefix (longest prefix hit), "
+                  "least-loaded (slo without prefixes), round-robin")
+      ->check(CLI::IsMember({"slo", "prefix", "least-loaded", "round-robin"}))
+      ->capture_default_str();
+  app->add_option("--local-prefill-tokens", options.local_prefill_tokens,
+                  "A decode worker may compute a prompt itself if no more than so many of its tokens are not cached "
+                  "there and that is predicted to be better; 0: never")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  app->add_flag("--fallback-both,!--no-fallback-both", options.fallback_both,
+                "Where no prefill worker is alive decode workers compute prompts, too; otherwise requests are refused")
+      ->capture_default_str();
+  app->add_option("--ttft-slo-ms", options.ttft_slo_ms,
+                  "A request whose first token is predicted to come later is refused at once, with RESOURCE_EXHAUSTED; "
+                  "0: no limit but the request's own")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
+  app->add_option("--tpot-slo-ms", options.tpot_slo_ms,
+                  "Workers that are predicted to keep this time per output token come first; 0: no limit but the "
+                  "request's own")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
+  app->add_option("--prefix-entries", options.prefix_entries,
+                  "Blocks of prefixes that the router remembers of all workers together, some 50 bytes each")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
   app->add_option(
          "--max-moves", options.max_moves,
          "How often in a row, without a further token, a request whose worker fails goes on elsewhere; 0: it ends "

@@ -22,6 +22,12 @@ struct Options {
   int queue_limit = 1024;
   int tenant_queue_limit = 0;
   std::vector<std::pair<std::string, double>> tenant_weights;
+  std::string policy = "slo";
+  int local_prefill_tokens = 0;
+  bool fallback_both = true;
+  int ttft_slo_ms = 0;
+  int tpot_slo_ms = 0;
+  int prefix_entries = 1 << 20;
   int max_moves = 4;
   int failover_wait_ms = 30000;
   int lease_ms = 10000;

@@ -50,6 +50,7 @@ void Queue::Insert(Entry entry, bool refund) {
   const Place place{entry.arrival, entry.ticket.leg};
   where_[entry.ticket] = {entry.priority, name, place};
   ++waiting_[name];
+  prompt_tokens_ += entry.prompt_tokens;
   tenant.waiting[place] = std::move(entry);
   AddTurn(cls, name);
 }
@@ -74,6 +75,7 @@ bool Queue::Remove(Ticket ticket) {
   Class& cls = classes_.at(priority);
   DropTurn(cls, name);
   Tenant& tenant = cls.tenants.at(name);
+  prompt_tokens_ -= tenant.waiting.at(place).prompt_tokens;
   tenant.waiting.erase(place);
   if (!tenant.waiting.empty()) {
     AddTurn(cls, name);

@@ -46,7 +46,8 @@ class Queue {
     Ticket ticket;
     int priority = 0;
     std::string tenant;
-    int64_t tokens = 1;    // what it is charged
+    int64_t tokens = 1;  // what it is charged
+    int64_t prompt_tokens = 0;
     uint64_t arrival = 0;  // given by Add
   };
 
@@ -72,6 +73,7 @@ class Queue {
   bool empty() const { return where_.empty(); }
   int size() const { return int(where_.size()); }
   bool contains(Ticket ticket) const { return where_.contains(ticket); }
+  int64_t prompt_tokens() const { return prompt_tokens_; }  // of all that wait
   int limit() const { return options_.limit; }
   int tenants() const;  // that something is remembered of
 
@@ -101,6 +103,7 @@ class Queue {
 
   QueueOptions options_;
   uint64_t next_arrival_ = 1;
+  int64_t prompt_tokens_ = 0;
   std::map<int, Class> classes_;  // by priority; none is empty
   absl::flat_hash_map<Ticket, std::tuple<int, std::string, Place>> where_;
   std::map<std::string, int> waiting_;  // by tenant

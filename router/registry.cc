@@ -56,13 +56,23 @@ absl::StatusOr<std::vector<Registry::Loss>> Registry::Announce(uint64_t session,
     }
   }
   WorkerRecord& worker = workers_[info.incarnation()];
-  if (worker.state == pb::WORKER_STATE_GONE) worker = WorkerRecord();  // it was silent for a lease and is back
+  if (worker.state == pb::WORKER_STATE_GONE) {  // it was silent for a lease and is back
+    const bool told = worker.told_to_drain;     // though it may not have heard
+    worker = WorkerRecord();
+    worker.told_to_drain = told;
+  }
   if (worker.incarnation() == 0) worker.connect_at = now;
   worker.info = info;
+  worker.shown = worker.name();
   worker.session = session;
   worker.last_heard = now;
   UpdateState(worker, now);
   return losses;
+}
+
+void Registry::Drain(WorkerRecord& worker, absl::Time now) {
+  worker.told_to_drain = true;
+  UpdateState(worker, now);
 }
 
 bool Registry::Heartbeat(uint64_t session, const pb::WorkerReport& report, absl::Time now) {
@@ -179,22 +189,23 @@ void Registry::UpdateState(WorkerRecord& worker, absl::Time now) const {
   if (worker.session == 0 || !worker.linked || worker.report.stuck() || now >= SuspectAt(worker)) {
     worker.state = pb::WORKER_STATE_SUSPECT;
   } else {
-    worker.state = worker.draining ? pb::WORKER_STATE_DRAINING : pb::WORKER_STATE_ACTIVE;
+    worker.state = worker.draining || worker.told_to_drain ? pb::WORKER_STATE_DRAINING : pb::WORKER_STATE_ACTIVE;
   }
 }
 
-bool Registry::IsSilent(WorkerRecord& worker, absl::Time now) const {
+bool Registry::IsSilent(WorkerRecord& worker, absl::Time now, bool stood_still) const {
   const absl::Time due = worker.last_heard + options_.lease;
   if (now < due) {
     worker.grace_end = absl::InfinitePast();
     return false;
   }
-  if (worker.grace_end == absl::InfinitePast() && now - due > kLate) worker.grace_end = now + kGrace;
+  if (worker.grace_end == absl::InfinitePast() && (stood_still || now - due > kLate)) worker.grace_end = now + kGrace;
   return now >= worker.grace_end;
 }
 
 std::vector<Registry::Loss> Registry::Advance(absl::Time now) {
   std::vector<Loss> losses;
+  const bool stood_still = now - due_ > kLate;
   for (auto it = workers_.begin(); it != workers_.end();) {
     WorkerRecord& worker = it->second;
     if (worker.state == pb::WORKER_STATE_GONE) {
@@ -202,12 +213,13 @@ std::vector<Registry::Loss> Registry::Advance(absl::Time now) {
       continue;
     }
     UpdateState(worker, now);
-    if (IsSilent(worker, now)) {
+    if (IsSilent(worker, now, stood_still)) {
       losses.push_back(
           MakeGone(worker, now, absl::StrFormat("no heartbeat for %s", absl::FormatDuration(now - worker.last_heard))));
     }
     ++it;
   }
+  due_ = NextDeadline();
   return losses;
 }
 

@@ -36,13 +36,15 @@ struct RegistryOptions {
 
 struct WorkerRecord {
   pb::WorkerInfo info;
+  std::string shown;  // name()
   pb::WorkerReport report;
   pb::WorkerState state = pb::WORKER_STATE_SUSPECT;
   uint64_t session = 0;  // 0: the announce stream is lost
   absl::Time last_heard;
   absl::Time gone_at;
   absl::Time grace_end = absl::InfinitePast();  // else its lease is over, but the router has not listened
-  bool draining = false;
+  bool draining = false;                        // as it reports
+  bool told_to_drain = false;
 
   uint64_t link = 0;  // 0: no Work stream is open or being opened
   bool linked = false;
@@ -96,14 +98,16 @@ class Registry {
 
   std::vector<Loss> Leaving(uint64_t session, absl::Time now);
   void AnnounceLost(uint64_t session);
+  // It gets no new work from here.
+  void Drain(WorkerRecord& worker, absl::Time now);
 
   // Links. The core draws the ids; a link that the record does not know is stale and yields null.
   void Connecting(WorkerRecord& worker, uint64_t link);
   WorkerRecord* LinkUp(uint64_t link);
   WorkerRecord* LinkDown(uint64_t link, absl::Time now);  // schedules the next attempt
 
-  // Moves states along as time passes. Called long after a lease was over, it gives the worker a moment more: a router
-  // that stood still (its machine did, say) has not heard what waits in its sockets.
+  // Moves states along as time passes. Called long after a lease was over, or long after NextDeadline, it gives the
+  // worker a moment more: a router that stood still (its machine did, say) has not heard what waits in its sockets.
   std::vector<Loss> Advance(absl::Time now);
   absl::Time NextDeadline() const;
 
@@ -115,12 +119,13 @@ class Registry {
 
  private:
   absl::Status CheckFit(const pb::WorkerInfo& info) const;
-  bool IsSilent(WorkerRecord& worker, absl::Time now) const;
+  bool IsSilent(WorkerRecord& worker, absl::Time now, bool stood_still) const;
   Loss MakeGone(WorkerRecord& worker, absl::Time now, std::string why);
   void UpdateState(WorkerRecord& worker, absl::Time now) const;
   absl::Time SuspectAt(const WorkerRecord& worker) const { return worker.last_heard + 3 * options_.heartbeat; }
 
   RegistryOptions options_;
+  absl::Time due_ = absl::InfiniteFuture();   // when Advance is to come next at the latest
   std::map<uint64_t, WorkerRecord> workers_;  // by incarnation; ordered, so that runs repeat
 };
 

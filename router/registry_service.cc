@@ -38,8 +38,8 @@ class AnnounceSession final : public grpc::ServerBidiReactor<pb::Announcement, p
     }
     if (!introduced_ && !owner_->key_.Accepts(incoming_.auth(), "announce", {incoming_.info().incarnation()})) {
       LOG_EVERY_T(WARNING, 60) << "refused a worker that does not have this cluster's key";
-      return Close(absl::UnauthenticatedError(
-          "the worker does not have this cluster's key; give all the same --cluster-key"));
+      return Close(
+          absl::UnauthenticatedError("the worker does not have this cluster's key; give all the same --cluster-key"));
     }
     if (!introduced_) {
       absl::MutexLock lock(&mutex_);
@@ -82,7 +82,7 @@ class AnnounceSession final : public grpc::ServerBidiReactor<pb::Announcement, p
   bool introduced_ = false;  // only in reading callbacks, which never overlap
 
   absl::Mutex mutex_;
-  uint64_t worker_ ABSL_GUARDED_BY(mutex_) = 0;  // its incarnation
+  uint64_t worker_ ABSL_GUARDED_BY(mutex_) = 0;                   // its incarnation
   std::deque<pb::AnnounceReply> outbox_ ABSL_GUARDED_BY(mutex_);  // the front is in flight while `writing_`
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<grpc::Status> final_ ABSL_GUARDED_BY(mutex_);

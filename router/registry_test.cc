@@ -63,6 +63,9 @@ TEST(RegistryTest, MissedHeartbeatsMakeSuspectThenGoneThenForgotten) {
   EXPECT_EQ(registry.Find(1)->state, pb::WORKER_STATE_SUSPECT);
   EXPECT_TRUE(registry.Heartbeat(1, Report(1), kStart + absl::Seconds(9)));
   EXPECT_EQ(registry.Find(1)->state, pb::WORKER_STATE_ACTIVE);
+  EXPECT_TRUE(registry.Advance(kStart + absl::Seconds(9)).empty());
+  EXPECT_TRUE(registry.Advance(registry.NextDeadline()).empty());
+  EXPECT_EQ(registry.Find(1)->state, pb::WORKER_STATE_SUSPECT);
   const auto losses = registry.Advance(kStart + absl::Seconds(19));
   ASSERT_EQ(losses.size(), 1u);
   EXPECT_EQ(losses[0].incarnation, 1u);
@@ -117,6 +120,19 @@ TEST(RegistryTest, ARouterThatStoodStillListensBeforeItGivesUp) {
   EXPECT_EQ(registry.Find(1)->state, pb::WORKER_STATE_ACTIVE);
 }
 
+// It stood still from before the end of the lease until a little after: that is no silence of the worker's either.
+TEST(RegistryTest, AStandstillAroundTheEndOfALeaseIsNoSilence) {
+  Registry registry(Options());
+  Join(registry, 1, 1, 1, kStart);
+  EXPECT_TRUE(registry.Advance(kStart + absl::Seconds(1)).empty());
+  EXPECT_EQ(registry.NextDeadline(), kStart + absl::Seconds(3));
+  const absl::Time again = kStart + absl::Milliseconds(10500);
+  EXPECT_TRUE(registry.Advance(again).empty());
+  EXPECT_TRUE(registry.Heartbeat(1, Report(1), again));
+  EXPECT_TRUE(registry.Advance(again + absl::Seconds(1)).empty());
+  EXPECT_EQ(registry.Find(1)->state, pb::WORKER_STATE_ACTIVE);
+}
+
 TEST(RegistryTest, AWorkerThatWasSilentForALeaseMayComeBack) {
   Registry registry(Options());
   Join(registry, 1, 1, 1, kStart);
@@ -124,6 +140,18 @@ TEST(RegistryTest, AWorkerThatWasSilentForALeaseMayComeBack) {
   ASSERT_TRUE(registry.Announce(2, Info(1, 7001), kStart + absl::Seconds(11)).ok());
   EXPECT_EQ(registry.Find(1)->state, pb::WORKER_STATE_SUSPECT);
   EXPECT_EQ(registry.Find(1)->connect_at, kStart + absl::Seconds(11));
+}
+
+TEST(RegistryTest, WhoWasToldToDrainIsTheSameWhenHeComesBack) {
+  Registry registry(Options());
+  Join(registry, 1, 1, 1, kStart);
+  registry.Drain(*registry.Find(1), kStart);
+  EXPECT_EQ(registry.Find(1)->state, pb::WORKER_STATE_DRAINING);
+  ASSERT_EQ(registry.Advance(kStart + absl::Seconds(10)).size(), 1u);
+  ASSERT_TRUE(registry.Announce(2, Info(1), kStart + absl::Seconds(11)).ok());
+  registry.Connecting(*registry.Find(1), 2);
+  registry.LinkUp(2);
+  EXPECT_EQ(registry.Find(1)->state, pb::WORKER_STATE_DRAINING);
 }
 
 TEST(RegistryTest, LeavingIsGoneAtOnce) {

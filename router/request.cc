@@ -73,8 +73,17 @@ Request::Request(Submit submit, std::string wire_id, const RequestOptions& optio
 Demand Request::demand(int leg) const {
   const Leg& l = legs_[size_t(leg)];
   const int emitted = record_->answer.emitted(l.first);
-  return {record_->submit.sequence.tokens_size() + emitted, record_->submit.sequence.sampling().max_tokens() - emitted,
-          l.count, record_->headroom_tokens};
+  return {record_->submit.sequence.tokens_size() + emitted,
+          record_->submit.sequence.sampling().max_tokens() - emitted,
+          l.count,
+          record_->headroom_tokens,
+          absl::ToDoubleMilliseconds(record_->submit.ttft_limit),
+          absl::ToDoubleMilliseconds(record_->submit.tpot_limit)};
+}
+
+std::vector<int32_t> Request::TokensOf(int leg) const {
+  const pb::SequenceSpec spec = record_->answer.Remaining(legs_[size_t(leg)].first, legs_[size_t(leg)].count);
+  return {spec.tokens().begin(), spec.tokens().end()};
 }
 
 RequestState Request::state() const {

@@ -101,6 +101,8 @@ class Request {
   uint64_t call() const { return record_->submit.call; }
   const std::string& wire_id() const { return record_->wire_id; }
   int priority() const { return record_->submit.sequence.priority(); }
+  const pb::SequenceSpec& sequence() const { return record_->submit.sequence; }
+  std::vector<int32_t> TokensOf(int leg) const;  // that a worker has to have before it can go on with the leg
   const std::string& tenant() const { return record_->submit.sequence.tenant(); }
   uint64_t arrival() const { return arrival_; }
   absl::Time deadline() const { return record_->submit.deadline; }

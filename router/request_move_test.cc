@@ -235,7 +235,7 @@ TEST(RequestMoveTest, LogprobsOfThePromptAreAskedForUntilTheyCame) {
 
 TEST(RequestMoveTest, WhatAnotherWorkerWouldNotMendIsTheEnd) {
   const std::map<pb::ErrorReason, bool> moves = {
-      {pb::INVALID_REQUEST, false},  {pb::DEADLINE, false},       {pb::CANCELLED_BY_CLIENT, false},
+      {pb::INVALID_REQUEST, false},  {pb::DEADLINE, false},       {pb::CANCELLED_BY_CLIENT, true},
       {pb::LEASE_EXPIRED, true},     {pb::WORKER_LOST, true},     {pb::TRANSFER_FAILED, true},
       {pb::CHECKSUM_MISMATCH, true}, {pb::DRAINING_WORKER, true}, {pb::INTERNAL_ERROR, true}};
   for (const auto& [reason, moved] : moves) {

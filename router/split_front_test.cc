@@ -18,7 +18,9 @@ class SplitFrontTest : public FrontWorld {
  protected:
   // P and D with these scripts, paired.
   void StartPair(FakeScript prefill, FakeScript decode) {
-    StartRouter();
+    ServerOptions options;
+    options.core.policy.fallback = false;  // no worker does both
+    StartRouter(options);
     for (FakeScript* script : {&prefill, &decode}) script->ids = {5, 6, 7};
     p_ = StartWorker(prefill, {.role = pb::ROLE_PREFILL, .incarnation = 1});
     d_ = StartWorker(decode, {.role = pb::ROLE_DECODE, .incarnation = 2});
@@ -83,7 +85,9 @@ TEST_F(SplitFrontTest, AnAnswerOfTwoWorkersWhoeverIsHeardFirst) {
 }
 
 TEST_F(SplitFrontTest, HealthAndErrorsNameTheMissingRole) {
-  StartRouter();
+  ServerOptions options;
+  options.core.policy.fallback = false;
+  StartRouter(options);
   auto p = StartWorker({}, {.role = pb::ROLE_PREFILL, .incarnation = 1});
   Answer answer = Generate(3);
   EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -263,6 +264,13 @@ absl::Status FillRest(const pb::GenerateRequest& request, ValidRequest& valid) {
       return Bad("timeout_ms", absl::StrFormat("must be > 0, got %d", request.timeout_ms()));
     }
     valid.timeout = absl::Milliseconds(request.timeout_ms());
+  }
+  for (const auto& [field, given, value, limit] :
+       {std::tuple("ttft_slo_ms", request.has_ttft_slo_ms(), request.ttft_slo_ms(), &valid.ttft_slo),
+        std::tuple("tpot_slo_ms", request.has_tpot_slo_ms(), request.tpot_slo_ms(), &valid.tpot_slo)}) {
+    if (!given) continue;
+    if (value <= 0) return Bad(field, absl::StrFormat("must be > 0, got %d", value));
+    *limit = absl::Milliseconds(value);
   }
   pb::SequenceSpec& sequence = valid.sequence;
   sequence.set_task("generate");

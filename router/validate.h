@@ -46,6 +46,8 @@ struct ValidRequest {
   pb::SequenceSpec sequence;
   std::vector<std::string> stop;
   absl::Duration timeout = absl::InfiniteDuration();
+  absl::Duration ttft_slo;  // zero: the router's
+  absl::Duration tpot_slo;
 };
 
 // capacity: the longest sequence that some live worker can hold, where that is known (> 0); it bounds only the default

@@ -29,6 +29,7 @@ bool MayMove(pb::ErrorReason reason) {
     case pb::CHECKSUM_MISMATCH:
     case pb::INCOMPATIBLE:
     case pb::INTERNAL_ERROR:
+    case pb::CANCELLED_BY_CLIENT:  // by the other worker: where the router has cancelled, it listens no more
       return true;
     default:
       return false;

@@ -12,8 +12,8 @@ namespace sluice::router {
 // A refusal for this reason may be another one's or a later moment's yes.
 bool MayPass(pb::ErrorReason reason);
 
-// After an error for this reason another attempt, elsewhere first, makes sense: the request itself is not to blame, as far
-// as anybody can tell.
+// After an error for this reason another attempt, elsewhere first, makes sense: the request itself is not to blame, as
+// far as anybody can tell.
 bool MayMove(pb::ErrorReason reason);
 
 // A worker's error as the client should see it: its class survives the hop.

@@ -120,7 +120,7 @@ class WorkerLink final : public grpc::ClientBidiReactor<pb::RouterMessage, pb::W
   pb::WorkerMessage incoming_;
   uint64_t worker_incarnation_ = 0;
   bool stranger_ = false;  // likewise
-  bool greeted_ = false;  // only in reading callbacks, which never overlap
+  bool greeted_ = false;   // only in reading callbacks, which never overlap
 
   absl::Mutex mutex_;
   std::deque<pb::RouterMessage> outbox_ ABSL_GUARDED_BY(mutex_);  // the front is in flight while `writing_`

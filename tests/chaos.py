@@ -92,6 +92,7 @@ class Tally:
         self.events = collections.Counter()    # (what, kind)
         self.outcomes = collections.Counter()  # (way, code)
         self.slowest = 0.0  # of requests, seconds while nothing stood still
+        self.moved = 0      # requests that went on at other workers
         self.faults = []
 
     def count(self, what, kind, number=1):
@@ -255,6 +256,7 @@ class Round:
         lost = re.search(r"lost while the request was (\w+(?: reserved)?)", seen.detail)
         with self.tally.lock:
             self.tally.outcomes[kind if kind != "plain" else seen.way, seen.code] += 1
+            self.tally.moved += seen.moves > 0
             self.tally.slowest = max(self.tally.slowest, moved_for(seen, disturbances))
             if lost:
                 self.tally.events["worker lost", f"while {lost.group(1)}"] += 1
@@ -395,7 +397,7 @@ def report(options, tally, wall, rounds):
     kept = {k: v for k, v in vars(options).items() if k not in ("json", "until", "model", "verbose")}
     return {**kept, "model": os.path.basename(str(options.model)), "wall_seconds": round(wall, 1), "rounds": rounds,
             "events": nested(tally.events), "requests": sum(tally.outcomes.values()),
-            "slowest_seconds": round(tally.slowest, 2), "outcomes": nested(tally.outcomes), "faults": tally.faults}
+            "slowest_seconds": round(tally.slowest, 2), "moved": tally.moved, "outcomes": nested(tally.outcomes), "faults": tally.faults}
 
 
 def table(figures):
@@ -404,7 +406,7 @@ def table(figures):
         lines += [f"{what:<12} {kind:<34} {number:>8}" for what, kinds in figures[part].items()
                   for kind, number in kinds.items()]
     return "\n".join([*lines, f"seed {figures['seed']}: {figures['requests']} requests in {figures['wall_seconds']} s, "
-                              f"the slowest {figures['slowest_seconds']} s, {len(figures['faults'])} faults"])
+                              f"the slowest {figures['slowest_seconds']} s, {figures['moved']} moved, {len(figures['faults'])} faults"])
 
 
 def parse(arguments=None):

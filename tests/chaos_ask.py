@@ -40,6 +40,7 @@ class Seen:
     ended: float = 0.0
     timeout_ms: int = 0   # asked for; 0: none
     left: bool = False    # the client went away, or was about to
+    moves: int = 0        # to other workers, as far as it was told (gRPC tells)
 
     def whole(self):
         return all(c.finish for c in self.choices)
@@ -89,6 +90,8 @@ def by_grpc(client, ask, timeout_ms=0, cancel=None, close_channel=False):
         if own:
             own.close()
     seen.choices = [_choice(answer.choice(i)) for i in range(ask.fields.get("n", 1))]
+    if answer.timing:
+        seen.moves = answer.timing.moves
     if answer.usage:
         seen.usage = (answer.usage.prompt_tokens, answer.usage.completion_tokens)
     return seen

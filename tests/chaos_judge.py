@@ -111,9 +111,13 @@ def _unfit_error(seen, disturbances, took):
         return f"{said}, {-late:.3f} s early" if took < seen.timeout_ms / 1000 - 0.02 else ""
     if seen.code not in MAY_FAIL:
         return f"{said}, which is no class for it"
-    if seen.code == "DATA_LOSS" and not any(d.kind.startswith("fault") for d in disturbances):
-        return f"{said}, and nothing was corrupted"
-    return "" if disturbances or seen.left else f"{said}, though nothing was wrong"
+    # Requests move to other workers, and where a role is missing the other one does both: only what becomes of the router
+    # reaches its clients, and a moment in which nobody is there at all.
+    if any(d.slot == "router" for d in disturbances) or seen.left:
+        return ""
+    if seen.code != "UNAVAILABLE" or not disturbances:
+        return f"{said}, though the router was well"
+    return "" if "alive" in seen.detail or seen.way != "grpc" else f"{said}, though the router was well"
 
 
 # ---- logs ----

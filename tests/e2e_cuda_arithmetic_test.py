@@ -104,5 +104,55 @@ class CublasLtTest(Near):
             broken.close()
 
 
+@unittest.skipUnless(PLUGIN.exists(), "SKIPPED: the CUDA backend was not built (no nvcc)")
+class Int8WeightsTest(Near):
+    """--weights int8: near the CPU's f32, and the same bits however a request is computed."""
+    FLAGS = ["--kv-blocks", "200", "--weights", "int8"]
+    near = 3 * NEAR  # of a random model whose every weight is rounded
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        with cluster(workers=1, flags=cls.FLAGS) as one:
+            cls.ready = one.workers[0].ready
+            cls.answers = [one.client.generate(prompt, **GREEDY) for prompt in PROMPTS]
+            cls.alone = [facts(answer) for answer in cls.answers]
+            cls.cached = [facts(one.client.generate(prompt, **GREEDY)) for prompt in PROMPTS]
+
+    def check_same(self, client, what):
+        for prompt, alone in zip(PROMPTS, self.alone, strict=True):
+            self.assertEqual(facts(client.generate(prompt, **GREEDY)), alone, f"{what}, {len(prompt)} tokens")
+        beside = [Background(client, prompt, **GREEDY) for prompt in PROMPTS]
+        for stream, alone in zip(beside, self.alone, strict=True):
+            stream.join()
+            self.assertIsNone(stream.error, what)
+            self.assertEqual(facts(stream.answer), alone, f"{what}, beside others")
+
+    def test_near_the_cpu(self):
+        self.assertIn("numerics=cuda-bf16w8.1", self.ready)
+        for want, got in zip(self.cpu, self.answers, strict=True):
+            best = dict(want.top[0])
+            self.assertIn(got.token_ids[0], best)
+            self.assertLess(abs(got.logprobs[0] - best[got.token_ids[0]]), self.near)
+
+    def test_cached_prefixes_have_the_same_bits(self):
+        self.assertEqual(self.cached, self.alone)
+
+    def test_one_and_one(self):
+        with cluster(workers=0, prefill=1, decode=1, flags=self.FLAGS) as split:
+            self.check_same(split.client, "1 + 1")
+
+    def test_without_graphs(self):
+        with cluster(workers=1, flags=[*self.FLAGS, "--no-cuda-graphs"]) as one:
+            self.check_same(one.client, "launch by launch")
+
+    def test_two_ranks(self):
+        with environment(HOST_CUDA_DEVICES="2"), cluster(workers=1, flags=[*self.FLAGS, "--tp", "2"]) as one:
+            self.check_same(one.client, "two ranks")
+
+    def test_what_does_not_go_together_is_refused(self):
+        self.assertIn("cublaslt does not multiply", fails([*self.FLAGS, "--gemm", "cublaslt"]))
+
+
 if __name__ == "__main__":
     unittest.main()

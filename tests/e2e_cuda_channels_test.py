@@ -10,7 +10,7 @@ import unittest
 
 import grpc
 
-from cluster import BUILD, Cluster, Server, wait_until
+from cluster import BUILD, NO_MOVES, Cluster, Server, wait_until
 from sluice_client import Background
 
 PLUGIN = BUILD / "backend_cuda_host.so"
@@ -28,7 +28,7 @@ def facts(answer):
 
 def start(channel, prefill, decode, first_flags=(), shown=None):
     """A cluster whose i-th worker has the device i; the flags are of the first one."""
-    made = Cluster(workers=0, worker_flags=[*CUDA, "--kv-channel", channel])
+    made = Cluster(workers=0, worker_flags=[*CUDA, "--kv-channel", channel], router_flags=NO_MOVES)
     made.__enter__()
     try:
         for i in range(prefill + decode):

@@ -8,7 +8,7 @@ import unittest
 
 import grpc
 
-from cluster import BUILD, Cluster, Server, wait_until
+from cluster import BUILD, NO_MOVES, Cluster, Server, wait_until
 from e2e_cuda_test import CUDA, GREEDY, PLUGIN, PROMPTS, environment, facts
 from processes import children, lives
 from sluice_client import Background
@@ -23,7 +23,7 @@ ASKED = [(PROMPTS[0], GREEDY), (PROMPTS[2], GREEDY), (PROMPTS[3][:100], GREEDY),
 def ranks(**wanted):
     """Whose workers have four GPUs each."""
     with environment(HOST_CUDA_DEVICES="4", **wanted.pop("variables", {})):
-        cluster = Cluster(worker_flags=[*FLAGS, *wanted.pop("flags", [])], **wanted)
+        cluster = Cluster(worker_flags=[*FLAGS, *wanted.pop("flags", [])], router_flags=NO_MOVES, **wanted)
         with cluster:
             yield cluster
 

@@ -10,7 +10,7 @@ import unittest
 
 import grpc
 
-from cluster import BUILD, Cluster, Server, wait_until
+from cluster import BUILD, NO_MOVES, Cluster, Server, wait_until
 from sluice_client import Background
 
 PLUGIN = BUILD / "backend_cuda_host.so"
@@ -41,7 +41,8 @@ def environment(**variables):
 
 
 def cluster(**wanted):
-    return Cluster(worker_flags=[*CUDA, *wanted.pop("flags", ["--kv-blocks", "200"])], **wanted)
+    return Cluster(worker_flags=[*CUDA, *wanted.pop("flags", ["--kv-blocks", "200"])],
+                   router_flags=wanted.pop("router_flags", NO_MOVES), **wanted)
 
 
 @unittest.skipUnless(PLUGIN.exists(), "SKIPPED: the CUDA backend was not built (no nvcc)")

@@ -42,10 +42,10 @@ class EveryStateTest(fault_cases.Faults):
         wait_until(lambda: self.free_of("decode") < BLOCKS, 10, self.client.state)
         return call
 
-    def prefilling_with_pieces_flowing(self):
+    def prefilling_with_pieces_flowing(self, max_tokens=50):
         decode = self.cluster.of_role("decode")[0]
         before = decode.text().count("has landed")
-        call = Background(self.client, fresh(LONG), max_tokens=50, ignore_eos=True)
+        call = Background(self.client, fresh(LONG), max_tokens=max_tokens, ignore_eos=True)
         wait_until(lambda: decode.text().count("has landed") >= before + 4, 20, "four pieces at the decode worker")
         self.assertEqual(call.answer.token_ids, [])
         return call
@@ -173,7 +173,7 @@ class EveryStateTest(fault_cases.Faults):
 
     def test_the_router_is_silent(self):
         """Only the lease tells: its blocks are free two seconds after it."""
-        call = self.prefilling_with_pieces_flowing()
+        call = self.prefilling_with_pieces_flowing(max_tokens=500)  # longer than a lease, however fast the machine
         self.cluster.router.process.send_signal(signal.SIGSTOP)
         time.sleep(LEASE + FREE_WITHIN)
         self.cluster.router.process.send_signal(signal.SIGCONT)

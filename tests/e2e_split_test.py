@@ -144,8 +144,8 @@ class SplitTest(unittest.TestCase):
         self.assertTrue(all(len(requests) >= 3 for requests in served.values()), served)
 
         at_rest = {w.pid: w.blocks_free for w in cluster.active()}
-        prompt = self.asked[-1][1]
-        running = [Background(cluster.client, prompt, max_tokens=200, ignore_eos=True) for _ in range(4)]
+        # Prompts of their own: those that begin alike would meet at one prefill worker.
+        running = [Background(cluster.client, [700 + 11 * i] * 900, max_tokens=200, ignore_eos=True) for i in range(4)]
         busy = set()
 
         def all_seen():

@@ -5,7 +5,7 @@ import random
 import signal
 import unittest
 
-from cluster import Cluster, real_model, wait_until
+from cluster import NO_MOVES, Cluster, real_model, wait_until
 from processes import children, lives
 from sluice_client import Background
 
@@ -64,7 +64,7 @@ class TensorParallelTest(unittest.TestCase):
                 self.assertEqual(ranks, prefill + decode - 2)
 
     def test_a_lost_rank_ends_its_worker(self):
-        with Cluster(model=real_model(), worker_flags=[*FLAGS, "--tp", 2]) as cluster:
+        with Cluster(model=real_model(), worker_flags=[*FLAGS, "--tp", 2], router_flags=NO_MOVES) as cluster:
             worker = cluster.workers[0]
             other, = children(worker.process.pid)
             call = Background(cluster.client, [1000] * 200, timeout=PATIENCE, max_tokens=2000, ignore_eos=True)

@@ -49,7 +49,7 @@ class Faults(unittest.TestCase):
             cls.counted = both.client.generate("Count:", max_tokens=60, ignore_eos=True).token_ids
 
     def start(self, **options):
-        self.cluster = Cluster(workers=0, model=self.model, worker_flags=FLAGS, router_flags=NO_MOVES, **options)
+        self.cluster = Cluster(workers=0, model=self.model, worker_flags=FLAGS, router_flags=[*NO_MOVES, "--no-fallback-both"], **options)
         self.cluster.__enter__()
         self.addCleanup(self.cluster.close)
         self.client = self.cluster.client

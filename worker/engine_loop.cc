@@ -52,6 +52,11 @@ void EngineLoop::Drain() {
   Enqueue({0, MonotonicNow(), DrainAll{}});
 }
 
+void EngineLoop::Fail(const absl::Status& why) {
+  absl::MutexLock lock(&mutex_);
+  if (failed_.ok()) failed_ = why;
+}
+
 void EngineLoop::Enqueue(Command command) {
   absl::MutexLock lock(&mutex_);
   if (ended_) return;
@@ -123,6 +128,10 @@ EngineLoop::Taken EngineLoop::WaitForWork() {
 }
 
 absl::Status EngineLoop::CommitDone() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!failed_.ok()) return failed_;
+  }
   while (std::optional<StepThread::Done> done = steps_->Take()) {
     if (!done->status.ok()) return done->status;
     --under_way_;

@@ -4,8 +4,8 @@
 //
 //   streams --Post--> mailbox --> core --> plan --> StepThread --> commit --> core --> StreamSink::Send --> AfterStep
 //
-// How far it plans ahead: a device wants its next step at once (2); where planning costs nothing beside a step, the CPU, a
-// step that is planned later sees more of what has arrived (1).
+// How far it plans ahead: a device wants its next step at once (2); where planning costs nothing beside a step, the
+// CPU, a step that is planned later sees more of what has arrived (1).
 //
 // The mailbox is bounded by its senders: a stream is told by Consumed how much of it was taken.
 #pragma once
@@ -67,6 +67,10 @@ class EngineLoop {
 
   void Drain();
 
+  // Something else than a step has found that the engine's device failed: the loop ends as after a failed step. Any
+  // thread; the first counts.
+  void Fail(const absl::Status& why);
+
   // How long the loop has been busy with one turn, or with one step; zero while it has nothing to do. Any thread.
   absl::Duration TurnAge() const;
 
@@ -100,7 +104,7 @@ class EngineLoop {
   void Flush();
   void CloseAll(const v1::ErrorInfo& error);
   bool WorkIsWaiting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stopping_ || step_done_ || !mailbox_.empty();
+    return stopping_ || step_done_ || !failed_.ok() || !mailbox_.empty();
   }
 
   const EngineLoopOptions options_;
@@ -112,6 +116,7 @@ class EngineLoop {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool step_done_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status failed_ ABSL_GUARDED_BY(mutex_);  // by Fail
   v1::ErrorInfo stop_error_ ABSL_GUARDED_BY(mutex_);
 
   std::atomic<int64_t> turn_began_ = 0;  // nanoseconds of the monotonic clock; 0: it waits for work

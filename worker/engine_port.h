@@ -29,6 +29,7 @@ class EnginePort {
   virtual std::vector<engine::TokenOutput> Commit(std::unique_ptr<engine::StepWork> step) = 0;
   virtual const std::vector<engine::SequenceProgress>& progress() const = 0;
   virtual engine::EngineStats stats() const = 0;
+  virtual const engine::PrefixCache* prefix_cache() const = 0;  // null: it has none
 };
 
 // The real one. `engine` must outlive the port.
@@ -51,6 +52,7 @@ class LocalEngine final : public EnginePort {
   }
   const std::vector<engine::SequenceProgress>& progress() const override { return engine_.progress(); }
   engine::EngineStats stats() const override { return engine_.stats(); }
+  const engine::PrefixCache* prefix_cache() const override { return &engine_.prefix_cache(); }
 
  private:
   engine::Engine& engine_;

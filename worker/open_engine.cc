@@ -41,14 +41,16 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenCuda(const WorkerOptions& 
   auto plugin =
       kernels::LoadCudaPlugin(options.cuda_plugin.empty() ? kernels::DefaultCudaPluginPath() : options.cuda_plugin);
   if (!plugin.ok()) return plugin.status();
-  return (*plugin)->new_backend({.device = options.device + options.tp_rank,
-                                 .graphs = options.cuda_graphs,
-                                 .kv = options.kv_dtype == "int8" ? kernels::KvDType::kInt8 : kernels::KvDType::kBF16,
-                                 .nccl_library = options.nccl_library,
-                                 .rank_timeout_seconds = 1e-3 * options.rank_timeout_ms,
-                                 .gemm = GemmOf(options.gemm),
-                                 .gemm_rows = options.gemm_rows,
-                                 .cublaslt_library = options.cublaslt_library});
+  return (*plugin)->new_backend(
+      {.device = options.device + options.tp_rank,
+       .graphs = options.cuda_graphs,
+       .kv = options.kv_dtype == "int8" ? kernels::KvDType::kInt8 : kernels::KvDType::kBF16,
+       .nccl_library = options.nccl_library,
+       .rank_timeout_seconds = 1e-3 * options.rank_timeout_ms,
+       .weights = options.weights == "int8" ? kernels::CudaWeights::kInt8 : kernels::CudaWeights::kBf16,
+       .gemm = GemmOf(options.gemm),
+       .gemm_rows = options.gemm_rows,
+       .cublaslt_library = options.cublaslt_library});
 }
 
 // What asks for something that only a CPU does gets a CPU. Ranks have to agree without a word, so they are asked for

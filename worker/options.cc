@@ -76,6 +76,10 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
          "digits then depend on what is computed beside it), or auto (cublaslt where it can be loaded)")
       ->check(CLI::IsMember({"own", "cublaslt", "auto"}))
       ->type_name("WHAT");
+  app.add_option("--weights", o.weights,
+                 "How a GPU keeps matrices: bf16, or int8 (half the memory and traffic, a little less exact)")
+      ->check(CLI::IsMember({"bf16", "int8"}))
+      ->type_name("TYPE");
   app.add_option("--gemm-rows", o.gemm_rows,
                  "With cuBLASLt: fewer rows than this in a step are multiplied by our own kernels")
       ->check(CLI::Range(1, 1 << 20))
@@ -100,6 +104,10 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
       "--device-sampling,!--no-device-sampling", o.device_sampling,
       "Sample on a GPU, which then brings tokens instead of logits (the default), or on the CPU: the answers are "
       "the same");
+  app.add_flag(
+      "--plan-ahead,!--no-plan-ahead", o.plan_ahead,
+      "With a GPU, plan the next step while one runs (the default), so that it never waits for the CPU, or only "
+      "when that has ended, so that a new prompt gets into it sooner: the answers are the same");
   app.add_option("--cuda-plugin", o.cuda_plugin, "The CUDA backend; default: backend_cuda.so beside this program")
       ->type_name("FILE");
   app.add_option("--compute", o.compute,
@@ -225,6 +233,12 @@ absl::Status CheckTogether(const WorkerOptions& o) {
     return absl::InvalidArgumentError(absl::StrCat("--kv-dtype: ", o.kv_dtype,
                                                    " does not go with --compute f32, "
                                                    "which keeps K and V in f32; leave one of them out"));
+  }
+  if (o.backend == "cpu" && o.weights != "bf16") {
+    return absl::InvalidArgumentError("--weights is for GPUs; on a CPU --compute says how weights are kept");
+  }
+  if (o.weights == "int8" && o.gemm == "cublaslt") {
+    return absl::InvalidArgumentError("--gemm: cublaslt does not multiply what --weights int8 keeps; leave one out");
   }
   if (o.tp_rank >= o.tp || (o.tp_rank > 0) != (o.tp_memory >= 0)) {
     return absl::InvalidArgumentError("--tp-rank and --tp-memory are set by the worker itself; use --tp alone");

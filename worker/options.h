@@ -24,11 +24,13 @@ struct WorkerOptions {
   int device = 0;                  // GPU; of rank 0, the others have those behind it
   std::string nccl_library;        // file or name; empty: libnccl.so.2
   std::string gemm = "own";        // own, cublaslt, or auto: cublaslt where it can be loaded
+  std::string weights = "bf16";    // how a GPU keeps matrices: bf16 or int8
   int gemm_rows = 65;              // of products that cuBLASLt gets, at least
   std::string cublaslt_library;    // file or name; empty: libcublasLt.so.13
   int rank_timeout_ms = 30000;     // on GPUs: for ranks to come, and of a step
   bool cuda_graphs = true;
   bool device_sampling = true;
+  bool plan_ahead = true;   // on a device: the next step while one runs
   double gpu_memory = 0.9;  // share of a GPU's free memory for KV, unless kv_bytes or kv_blocks say how much
   bool kv_sized = false;    // kv_bytes was given
   std::string compute = "auto";

@@ -132,6 +132,7 @@ TEST(Options, TakesEverything) {
   EXPECT_EQ(Good({"--model", "m", "--kv-dtype", "int8"}).kv_dtype, "int8");
   EXPECT_EQ(Good({"--model", "m", "--compute", "int8", "--kv-dtype", "bf16"}).kv_dtype, "bf16");
   EXPECT_EQ(Good({"--model", "m"}).gemm, "own");
+  EXPECT_EQ(Good({"--model", "m", "--weights", "int8"}).weights, "int8");
   EXPECT_EQ(Good({"--model", "m", "--gemm", "auto", "--gemm-rows", "9"}).gemm_rows, 9);
   EXPECT_EQ(Good({"--model", "m", "--gemm", "cublaslt", "--cublaslt-library", "x"}).cublaslt_library, "x");
   EXPECT_EQ(o.advertise, "h");
@@ -157,6 +158,9 @@ TEST(Options, NamesTheFlagThatIsWrong) {
                                              {"--compute", "f16"},
                                              {"--gemm", "mkl"},
                                              {"--gemm-rows", "0"},
+                                             {"--weights", "int4"},
+                                             {"--weights", "int8", "--backend", "cpu"},
+                                             {"--weights", "int8", "--gemm", "cublaslt"},
                                              {"--threads", "-1"},
                                              {"--cpus", "3-1"},
                                              {"--cpus", "a"},

@@ -69,6 +69,7 @@ class HangingEngine final : public EnginePort {
     return inner_.Commit(std::move(step));
   }
   const std::vector<engine::SequenceProgress>& progress() const override { return inner_.progress(); }
+  const engine::PrefixCache* prefix_cache() const override { return nullptr; }
   engine::EngineStats stats() const override { return inner_.stats(); }
 
   std::atomic<bool> hang = false;

@@ -1,5 +1,6 @@
 #include "worker/work_service.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -25,8 +26,14 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::RouterMessage, v1::W
                          public StreamSink,
                          public std::enable_shared_from_this<WorkStream> {
  public:
-  WorkStream(grpc::CallbackServerContext& context, EngineLoop& loop, const StreamLimits& limits)
-      : context_(context), loop_(loop), limits_(limits), outbox_(limits.merge_bytes, limits.outbox_bytes) {}
+  // `on_done`: the last that it does.
+  WorkStream(grpc::CallbackServerContext& context, EngineLoop& loop, const StreamLimits& limits,
+             std::function<void()> on_done)
+      : context_(context),
+        loop_(loop),
+        limits_(limits),
+        on_done_(std::move(on_done)),
+        outbox_(limits.merge_bytes, limits.outbox_bytes) {}
 
   void Begin() {
     self_ = shared_from_this();
@@ -123,6 +130,7 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::RouterMessage, v1::W
       absl::MutexLock lock(&mutex_);
       End(absl::OkStatus());
     }
+    on_done_();
     std::shared_ptr<WorkStream> last = std::move(self_);
   }
 
@@ -179,6 +187,7 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::RouterMessage, v1::W
   grpc::CallbackServerContext& context_;  // until OnDone
   EngineLoop& loop_;
   const StreamLimits limits_;
+  const std::function<void()> on_done_;
   StreamId id_ = 0;
   v1::RouterMessage incoming_;  // of the read under way
   v1::WorkerMessage outgoing_;  // of the write under way
@@ -198,9 +207,21 @@ class WorkStream final : public grpc::ServerBidiReactor<v1::RouterMessage, v1::W
 }  // namespace
 
 grpc::ServerBidiReactor<v1::RouterMessage, v1::WorkerMessage>* WorkService::Work(grpc::CallbackServerContext* context) {
-  auto stream = std::make_shared<WorkStream>(*context, loop_, limits_);
+  {
+    absl::MutexLock lock(&mutex_);
+    ++streams_;
+  }
+  auto stream = std::make_shared<WorkStream>(*context, loop_, limits_, [this] {
+    absl::MutexLock lock(&mutex_);
+    --streams_;
+  });
   stream->Begin();
   return stream.get();
+}
+
+bool WorkService::AwaitEnds(absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(this, &WorkService::NoStreams), timeout);
 }
 
 }  // namespace sluice::worker

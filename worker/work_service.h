@@ -7,6 +7,9 @@
 
 #include <cstddef>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "proto/worker.grpc.pb.h"
 #include "worker/engine_loop.h"
 
@@ -25,9 +28,16 @@ class WorkService final : public v1::Worker::CallbackService {
 
   grpc::ServerBidiReactor<v1::RouterMessage, v1::WorkerMessage>* Work(grpc::CallbackServerContext* context) override;
 
+  // Waits until all streams have ended, what the loop sent before included; false if that took longer.
+  bool AwaitEnds(absl::Duration timeout);
+
  private:
+  bool NoStreams() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return streams_ == 0; }
+
   EngineLoop& loop_;
   const StreamLimits limits_;
+  absl::Mutex mutex_;
+  int streams_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace sluice::worker

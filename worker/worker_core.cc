@@ -1,5 +1,6 @@
 #include "worker/worker_core.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -33,7 +34,11 @@ void WorkerCore::OnMessage(StreamId id, const v1::RouterMessage& message, absl::
     case v1::RouterMessage::kRenew:
       return OnRenew(id, message.renew(), received);
     case v1::RouterMessage::kDrain:
-      return Drain();
+      Drain();
+      if (message.drain().hand_over()) EndAll(MakeError(v1::DRAINING_WORKER, "this worker hands its requests over"));
+      return;
+    case v1::RouterMessage::kReplayPrefixes:
+      return stream.prefixes.Restart();
     case v1::RouterMessage::MESSAGE_NOT_SET:
       return;  // a kind that a newer router knows
   }
@@ -181,6 +186,10 @@ void WorkerCore::CommitStep(std::unique_ptr<engine::StepWork> step, absl::Time n
   role_.OnStep(outputs, engine_.progress(), now);
 }
 
+void WorkerCore::EndAll(const v1::ErrorInfo& error) {
+  for (const uint64_t id : requests_.All()) End(id, error, error);
+}
+
 void WorkerCore::FailAll(const v1::ErrorInfo& error) {
   Drain();
   for (const uint64_t id : requests_.All()) {
@@ -217,10 +226,27 @@ void WorkerCore::Close(StreamId id, Stream& stream, absl::Status status) {
 
 std::vector<Outgoing> WorkerCore::TakeOutgoing() {
   std::vector<Outgoing> taken = requests_.TakeOutgoing();
+  AddPrefixes(taken);
   for (Outgoing& outgoing : taken) {
     if (!outgoing.close) *outgoing.message.mutable_report() = Report();
   }
   return taken;
+}
+
+void WorkerCore::AddPrefixes(std::vector<Outgoing>& outgoing) {
+  const engine::PrefixCache* cache = engine_.prefix_cache();
+  if (cache == nullptr) return;
+  for (auto& [id, stream] : streams_) {
+    if (stream.state != Stream::kOpen) continue;
+    v1::PrefixEvents events = stream.prefixes.Next(*cache);
+    if (events.events().empty()) continue;
+    auto to = std::find_if(outgoing.begin(), outgoing.end(), [&](const Outgoing& o) { return o.stream == id; });
+    if (to == outgoing.end()) {
+      to = outgoing.insert(outgoing.end(), Outgoing());
+      to->stream = id;
+    }
+    *to->message.mutable_prefixes() = std::move(events);
+  }
 }
 
 v1::WorkerReport WorkerCore::Report() const {
@@ -248,6 +274,7 @@ v1::WorkerReport WorkerCore::Report() const {
   engine.set_sample_seconds(stats.sample_seconds);
   engine.set_commit_seconds(stats.commit_seconds);
   engine.set_bytes_to_host(uint64_t(stats.bytes_to_host));
+  engine.set_steps_ahead(stats.steps_ahead);
   return report;
 }
 

@@ -25,6 +25,7 @@
 #include "proto/cluster_key.h"
 #include "proto/worker.pb.h"
 #include "worker/engine_port.h"
+#include "worker/prefix_feed.h"
 #include "worker/request_table.h"
 #include "worker/role.h"
 
@@ -65,6 +66,9 @@ class WorkerCore {
   // Refuses new requests from now on; those that run go on.
   void Drain() { draining_ = true; }
 
+  // Says this of every request, of each when its blocks are free.
+  void EndAll(const v1::ErrorInfo& error);
+
   // The worker's end: Drain, and say this of every request at once, without waiting for anybody.
   void FailAll(const v1::ErrorInfo& error);
 
@@ -85,6 +89,7 @@ class WorkerCore {
   struct Stream {
     enum State { kNew, kOpen, kClosed } state = kNew;
     uint64_t router_incarnation = 0;
+    PrefixFeed prefixes;
   };
 
   void OnHello(StreamId id, Stream& stream, const v1::RouterHello& hello);
@@ -104,6 +109,7 @@ class WorkerCore {
   // Ends a request with these words, or without any. No-op for one that is ending already.
   void End(uint64_t id, const v1::ErrorInfo& why, const LastWords& words);
   void DropRequestsOf(StreamId id);
+  void AddPrefixes(std::vector<Outgoing>& outgoing);
   void Close(StreamId id, Stream& stream, absl::Status status);
 
   const CoreOptions options_;

@@ -26,6 +26,7 @@ constexpr char kHealthName[] = "sluice.v1.Worker";
 // Together below the two seconds that Stop promises.
 constexpr absl::Duration kLeaveTimeout = absl::Milliseconds(400);
 constexpr absl::Duration kStepTimeout = absl::Milliseconds(1200);
+constexpr absl::Duration kFarewell = absl::Milliseconds(100);
 constexpr std::chrono::milliseconds kStreamTimeout{300};
 
 uint64_t DrawIncarnation() {
@@ -87,7 +88,7 @@ absl::Status WorkerServer::OpenEngine(const WorkerOptions& options) {
     if (absl::Status started = StartRanks(options, engine_options); !started.ok()) return InFlags(started);
   }
   auto engine = engine::Engine::Create(*file_, *backend_, engine_options);
-  if (!engine.ok()) return InFlags(engine.status());
+  if (!engine.ok()) return InFlags(ranks_ != nullptr ? ranks_->Explain(engine.status()) : engine.status());
   engine_ = *std::move(engine);
   if (ranks_ != nullptr) {
     if (absl::Status ready = ranks_->AwaitReady(); !ready.ok()) return ready;
@@ -147,6 +148,8 @@ void WorkerServer::OnLostRank(const absl::Status& lost) {
 absl::Status WorkerServer::MakeRole(const WorkerOptions& options, const RoleFactory& make_role,
                                     std::function<void()> on_engine_error) {
   EngineLoopOptions loop;
+  // While a device computes, the CPU has time to plan the next step.
+  if (backend_->has_own_memory() && options.plan_ahead) loop.steps_ahead = engine::Engine::kMaxStepsUnderWay;
   {
     absl::MutexLock lock(&mutex_);
     if (!engine_error_.ok()) return engine_error_;  // a rank was lost already
@@ -162,11 +165,16 @@ absl::Status WorkerServer::MakeRole(const WorkerOptions& options, const RoleFact
   };
   loop_ = std::make_unique<EngineLoop>(loop, board_);
   requests_ = std::make_unique<RequestTable>(absl::Milliseconds(options.lease_ms));
+  kvtransfer::PoolView kv = PoolViewOf(*engine_, rank_kv_.get());
+  if (kv.device != nullptr) {
+    kv_watch_ = std::make_unique<KvWatch>(*kv.device, [this](const absl::Status& failed) { loop_->Fail(failed); });
+    kv.device = kv_watch_.get();
+  }
   auto role = make_role({.options = options,
                          .key = key_,
                          .security = security_,
                          .info = info_,
-                         .kv = PoolViewOf(*engine_, rank_kv_.get()),
+                         .kv = std::move(kv),
                          .engine = *port_,
                          .requests = *requests_,
                          .loop = *loop_,
@@ -243,9 +251,18 @@ bool WorkerServer::Stop() {
   }
   progress_->Stop();
   if (routers_ != nullptr) routers_->Stop();
+  const absl::Status failed = engine_error();
+  bool stopped = true;
+  if (!failed.ok()) {
+    // Requests hear why before the router hears that the worker leaves, which would end them without a reason.
+    stopped = loop_->Stop(ErrorOfFailedEngine(failed), kStepTimeout);
+    service_->AwaitEnds(kFarewell);
+  }
   registration_->BeginLeave(kLeaveTimeout);
   listening_.server->GetHealthCheckService()->SetServingStatus(false);
-  const bool stopped = loop_->Stop(MakeError(v1::DRAINING_WORKER, "the worker is shutting down"), kStepTimeout);
+  if (failed.ok()) {
+    stopped = loop_->Stop(MakeError(v1::DRAINING_WORKER, "the worker is shutting down"), kStepTimeout);
+  }
   listening_.server->Shutdown(std::chrono::system_clock::now() + kStreamTimeout);
   registration_->Stop(absl::ZeroDuration());
   return stopped;

@@ -19,6 +19,7 @@
 #include "kernels/backend.h"
 #include "proto/discovery/key_watcher.h"
 #include "worker/engine_loop.h"
+#include "worker/kv_watch.h"
 #include "worker/listener.h"
 #include "worker/options.h"
 #include "worker/progress_watch.h"
@@ -80,6 +81,7 @@ class WorkerServer {
   // Each uses those above it, and dies before them.
   std::unique_ptr<RequestTable> requests_;
   std::unique_ptr<EngineLoop> loop_;
+  std::unique_ptr<KvWatch> kv_watch_;  // null: KV in the host's memory
   std::unique_ptr<RoleInstance> role_;
   std::unique_ptr<WorkerCore> core_;
   std::unique_ptr<WorkService> service_;

@@ -6,6 +6,7 @@
 #include "bench/cuda/device_data.h"
 #include "bench/cuda/kernel_cases.h"
 #include "kernels/cuda/gemm/gemm.h"
+#include "kernels/cuda/gemm/int8_layout.h"
 
 namespace sluice::bench {
 namespace {
@@ -17,7 +18,9 @@ struct Shape {
   int n, k;  // of each part
   int parts = 1;
   cuda::GemmOutput output = cuda::GemmOutput::kBf16;
+  bool int8 = false;  // weights
 
+  size_t weight_bytes() const { return int8 ? cuda::Int8Bytes(n, k) : size_t(n) * size_t(k) * 2; }  // of a part
   size_t element() const {
     return output == cuda::GemmOutput::kF32 || output == cuda::GemmOutput::kAdd ? sizeof(float) : 2;
   }
@@ -45,21 +48,27 @@ absl::StatusOr<std::shared_ptr<Problem>> MakeProblem(const Shape& s, int rows) {
   args.a = static_cast<const __nv_bfloat16*>(*a);
   args.workspace = *space;
   for (int i = 0; i < s.parts; ++i) {
-    auto w = data.Bf16(size_t(s.n) * size_t(s.k)), out = data.Zeros(size_t(rows) * size_t(s.n) * s.element());
+    // Codes and scales of any bits cost the same; zeros are all alike.
+    auto w = s.int8 ? data.Zeros(s.weight_bytes()) : data.Bf16(size_t(s.n) * size_t(s.k)),
+         out = data.Zeros(size_t(rows) * size_t(s.n) * s.element());
     if (!w.ok()) return w.status();
     if (!out.ok()) return out.status();
-    args.parts[i] = {static_cast<const __nv_bfloat16*>(*w), nullptr, *out, s.n, s.n};
+    args.parts[i] = {.w = s.int8 ? nullptr : static_cast<const __nv_bfloat16*>(*w),
+                     .int8 = s.int8 ? *w : nullptr,
+                     .out = *out,
+                     .stride = s.n,
+                     .n = s.n};
   }
   return problem;
 }
 
 KernelCase Case(const Shape& s, int rows) {
-  const double weights = 2.0 * s.n * s.parts * s.k;
+  const double weights = double(s.weight_bytes()) * s.parts;
   const double outputs = double(rows) * s.n * (s.gated() ? 1 : s.parts) * double(s.element()) *
                          (s.output == cuda::GemmOutput::kAdd ? 2 : 1);
   const double bytes = weights + 2.0 * rows * s.k + outputs;
-  return {absl::StrCat("product, ", s.name), absl::StrCat(rows, " rows"), bytes, 2.0 * rows * s.n * s.parts * s.k,
-          [s, rows, bytes]() -> absl::StatusOr<Launch> {
+  return {absl::StrCat("product, ", s.name, s.int8 ? ", int8 weights" : ""), absl::StrCat(rows, " rows"), bytes,
+          2.0 * rows * s.n * s.parts * s.k, [s, rows, bytes]() -> absl::StatusOr<Launch> {
             std::vector<std::shared_ptr<Problem>> copies;
             for (int i = 0; i < Copies(bytes); ++i) {
               auto problem = MakeProblem(s, rows);
@@ -77,7 +86,8 @@ KernelCase Case(const Shape& s, int rows) {
 std::vector<KernelCase> ProductCases(bool tiny) {
   if (tiny) {
     return {Case({"q, k, v", 64, 128, 3}, 5), Case({"gate and up", 64, 128, 2, cuda::GemmOutput::kGatedSilu}, 5),
-            Case({"large", 128, 128, 1}, 128)};
+            Case({"large", 128, 128, 1}, 128), Case({"down", 64, 128, 1, cuda::GemmOutput::kAdd, true}, 5),
+            Case({"large", 128, 128, 1, cuda::GemmOutput::kBf16, true}, 128)};
   }
   // Of Llama-3.1-8B; q, k and v as one matrix of their width.
   const Shape qkv{"q, k, v", 6144, 4096}, output{"output", 4096, 4096, 1, cuda::GemmOutput::kAdd},
@@ -89,6 +99,11 @@ std::vector<KernelCase> ProductCases(bool tiny) {
   }
   for (const int rows : {1, 64, 256}) cases.push_back(Case(head, rows));
   cases.push_back(Case({"large", 8192, 8192}, 8192));
+  for (Shape shape : {qkv, output, gate_up, down}) {
+    shape.int8 = true;
+    for (const int rows : {1, 8, 64, 256, 2048}) cases.push_back(Case(shape, rows));
+  }
+  cases.push_back(Case({"large", 8192, 8192, 1, cuda::GemmOutput::kBf16, true}, 8192));
   return cases;
 }
 

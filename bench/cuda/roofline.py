@@ -1,6 +1,6 @@
 """What the kernels of the CUDA backend could do at best: bytes and operations of each against a GPU's limits.
 
-    python3 bench/cuda/roofline.py [--gpu H100] [--model llama-3.1-8b] [--batch 64] [--context 4096] [--prompt 4096] [--json]
+    python3 bench/cuda/roofline.py [--gpu H100] [--model llama-3.1-8b] [--batch 64] [--context 4096] [--prompt 4096] [--weights int8] [--json]
 
 One row a kernel and layer: bytes that have to move, operations, the time that the slower of the two takes, and what bounds it.
 Then a whole step of decode and a whole prompt. What tests/gpu/check measures is held against these numbers: a kernel bound by
@@ -38,37 +38,38 @@ MODELS = {
     "smollm2-135m": Model(30, 576, 9, 3, 64, 1536, 49152),
 }
 BF16, F32 = 2, 4
+WEIGHTS = {"bf16": 2, "int8": 66 / 64}  # bytes each; int8 with the scale of 64
 
 
-def product(rows, n, k, out):
-    """Bytes and operations of out = a W^T with `out` bytes written a row."""
-    return n * k * BF16 + rows * (k * BF16 + out), 2 * rows * n * k
+def product(rows, n, k, out, weight):
+    """Bytes and operations of out = a W^T with `out` bytes written a row and `weight` bytes a weight."""
+    return n * k * weight + rows * (k * BF16 + out), 2 * rows * n * k
 
 
-def kernels(m, rows, attention):
+def kernels(m, rows, attention, weight):
     """(name, times a layer or 0 for once a step, bytes, operations) of `rows` rows; attention: (bytes, operations)."""
     x = rows * m.hidden
     yield "norm", 2, x * (F32 + BF16), 4 * x
-    yield "q, k, v", 1, *product(rows, m.q + 2 * m.kv, m.hidden, (m.q + 2 * m.kv) * BF16)
+    yield "q, k, v", 1, *product(rows, m.q + 2 * m.kv, m.hidden, (m.q + 2 * m.kv) * BF16, weight)
     yield "RoPE, KV write", 1, rows * (2 * m.q + 4 * m.kv) * BF16, 6 * rows * (m.q + m.kv)
     yield "attention", 1, *attention
-    yield "output", 1, *product(rows, m.hidden, m.q, 2 * m.hidden * F32)
-    yield "gate and up", 1, *product(rows, 2 * m.ffn, m.hidden, m.ffn * BF16)
-    yield "down", 1, *product(rows, m.hidden, m.ffn, 2 * m.hidden * F32)
+    yield "output", 1, *product(rows, m.hidden, m.q, 2 * m.hidden * F32, weight)
+    yield "gate and up", 1, *product(rows, 2 * m.ffn, m.hidden, m.ffn * BF16, weight)
+    yield "down", 1, *product(rows, m.hidden, m.ffn, 2 * m.hidden * F32, weight)
 
 
-def decode(m, batch, context):
+def decode(m, batch, context, weight):
     kv = batch * context * 2 * m.kv * BF16
     attention = (kv + 2 * batch * m.q * BF16, 4 * batch * context * m.q)
-    yield from kernels(m, batch, attention)
-    yield "head", 0, *product(batch, m.vocab, m.hidden, m.vocab * F32)
+    yield from kernels(m, batch, attention, weight)
+    yield "head", 0, *product(batch, m.vocab, m.hidden, m.vocab * F32, weight)
 
 
-def prefill(m, prompt):
+def prefill(m, prompt, weight):
     """One prompt in one chunk; K and V are read once for each tile of 128 rows and group of heads, but lie in the L2."""
     attention = ((2 * prompt * m.q + 2 * prompt * m.kv) * BF16, 4 * m.q * prompt * (prompt + 1) // 2)
-    yield from kernels(m, prompt, attention)
-    yield "head", 0, *product(1, m.vocab, m.hidden, m.vocab * F32)
+    yield from kernels(m, prompt, attention, weight)
+    yield "head", 0, *product(1, m.vocab, m.hidden, m.vocab * F32, weight)
 
 
 def bounds(rows, layers, gpu):
@@ -98,14 +99,15 @@ def main():
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--context", type=int, default=4096)
     parser.add_argument("--prompt", type=int, default=4096)
+    parser.add_argument("--weights", choices=WEIGHTS, default="bf16")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     if min(args.batch, args.context, args.prompt) < 1:
         parser.error("--batch, --context and --prompt must be at least 1")
-    m, result = MODELS[args.model], {}
+    m, weight, result = MODELS[args.model], WEIGHTS[args.weights], {}
     for gpu in [args.gpu] if args.gpu else GPUS:
-        steps = {"decode": (*bounds(decode(m, args.batch, args.context), m.layers, gpu), args.batch),
-                 "prefill": (*bounds(prefill(m, args.prompt), m.layers, gpu), args.prompt)}
+        steps = {"decode": (*bounds(decode(m, args.batch, args.context, weight), m.layers, gpu), args.batch),
+                 "prefill": (*bounds(prefill(m, args.prompt, weight), m.layers, gpu), args.prompt)}
         result[gpu] = {name: {"kernels": rows, "us": whole, "tokens_per_s": tokens / whole * 1e6}
                        for name, (rows, whole, tokens) in steps.items()}
         if not args.json:

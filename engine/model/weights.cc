@@ -55,6 +55,11 @@ absl::StatusOr<const kernels::Weight*> Weights::Linear(const std::string& name, 
   if (const auto it = packed_.find({name, Use::kLinear}); it != packed_.end()) return it->second.get();
   const kernels::HostTensor* whole = file_->Find(name);
   if (whole == nullptr) return absl::NotFoundError(absl::StrCat("the model has no tensor ", name));
+  if (const auto table = packed_.find({name, Use::kTable}); table != packed_.end()) {
+    if (auto shared = backend_->LinearOfTable(*table->second, rows.begin, rows.size()); shared != nullptr) {
+      return (packed_[{name, Use::kLinear}] = std::move(shared)).get();
+    }
+  }
   kernels::HostTensor part = *whole;
   part.data = static_cast<const std::byte*>(whole->data) + size_t(rows.begin) * RowBytes(whole->type, whole->cols);
   part.rows = rows.size();

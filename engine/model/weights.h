@@ -26,7 +26,8 @@ class Weights {
           const std::string& share);
   ~Weights();
 
-  // A tensor packed as the backend wants it for its use (kernels/backend.h); one may have both. NOT_FOUND naming it.
+  // A tensor packed as the backend wants it for its use (kernels/backend.h); one may have both, which share memory
+  // where the backend keeps them alike and the table came first. NOT_FOUND naming it.
   absl::StatusOr<const kernels::Weight*> Table(const std::string& name);
   absl::StatusOr<const kernels::Weight*> Linear(const std::string& name);
 

@@ -35,7 +35,9 @@ absl::Status Follower::Run() {
     const auto step = steps.Receive();
     if (!step.ok()) return step.status();
     if (!step->has_value()) return absl::OkStatus();
-    for (const BlockCopy& copy : (*step)->copies) kv_->CopyBlock(copy.from, copy.to);
+    for (const BlockCopy& copy : (*step)->copies) {
+      if (absl::Status copied = kv_->CopyBlock(copy.from, copy.to); !copied.ok()) return copied;
+    }
     const absl::Status done =
         decoder_->Forward((*step)->inputs.batch(), *kv_, logits.get(), maxima.data(), nullptr, !(*step)->by_layer);
     if (!done.ok()) return done;

@@ -48,7 +48,12 @@ std::vector<bool> Executor::PlanSampling(const StepWork& step) {
 }
 
 absl::Status Executor::Execute(StepWork& step) {
-  for (const BlockCopy& copy : step.plan.copies) kv_->CopyBlock(copy.from, copy.to);
+  for (const BlockCopy& copy : step.plan.copies) {
+    if (absl::Status status = kv_->CopyBlock(copy.from, copy.to); !status.ok()) {
+      failed_ = true;
+      return status;
+    }
+  }
   for (const SampleTask& task : step.tasks) {
     if (task.unknown_row >= 0) step.inputs.tokens[size_t(task.unknown_row)] = task.states[0]->last_token;
   }

@@ -25,12 +25,13 @@ class BrokenPool final : public KvPool {
   BrokenPool(std::unique_ptr<KvPool> good, Fault fault)
       : KvPool(good->layout(), good->num_blocks()), good_(std::move(good)), fault_(fault) {}
   void* layer_data(int layer) override { return good_->layer_data(layer); }
-  void CopyBlock(int from, int to) override {
+  absl::Status CopyBlock(int from, int to) override {
     if (fault_ != Fault::kCopiesKOnly) return good_->CopyBlock(from, to);
     for (int layer = 0; layer < layout().num_layers; ++layer) {
       auto* data = static_cast<uint8_t*>(layer_data(layer));
       std::memcpy(data + layout().offset(to, 0, 0, 0), data + layout().offset(from, 0, 0, 0), layout().plane_bytes());
     }
+    return absl::OkStatus();
   }
   KvPool* good() const { return good_.get(); }
   float* vector(int layer, int block, int is_v, int head, int slot) const {

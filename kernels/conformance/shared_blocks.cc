@@ -74,7 +74,7 @@ void ACopyServesAsWell(const Subject& subject) {
   model.Step({{0, 40}});
   const std::vector<int32_t> own = model.blocks(1);
   model.Share(1, 0, 3, 40);
-  model.kv().CopyBlock(model.blocks(0)[2], own[2]);
+  ASSERT_TRUE(model.kv().CopyBlock(model.blocks(0)[2], own[2]).ok());
   model.blocks(1)[2] = own[2];
   while (model.left(0) > 0) model.Step({{1, 1}, {0, 1}});
   ExpectSame(subject, expected, model, "copied block");

@@ -97,12 +97,13 @@ absl::StatusOr<std::unique_ptr<CpuKvPool>> CpuKvPool::Create(const KvLayout& l, 
 CpuKvPool::CpuKvPool(const KvLayout& layout, int num_blocks, std::byte* data, HostMemory own)
     : KvPool(layout, num_blocks), layer_stride_(LayerStride(layout, num_blocks)), own_(std::move(own)), data_(data) {}
 
-void CpuKvPool::CopyBlock(int from, int to) {
+absl::Status CpuKvPool::CopyBlock(int from, int to) {
   const size_t bytes = layout().block_bytes();
   for (int layer = 0; layer < layout().num_layers; ++layer) {
     std::byte* base = static_cast<std::byte*>(layer_data(layer));
     std::memcpy(base + size_t(to) * bytes, base + size_t(from) * bytes, bytes);
   }
+  return absl::OkStatus();
 }
 
 }  // namespace sluice::kernels::cpu

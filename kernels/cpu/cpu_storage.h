@@ -80,7 +80,7 @@ class CpuKvPool final : public KvPool {
   void* layer_data(int layer) override { return data_ + size_t(layer) * layer_stride_; }
   const std::byte* layer_bytes(int layer) const { return data_ + size_t(layer) * layer_stride_; }
   const float* layer_floats(int layer) const { return reinterpret_cast<const float*>(layer_bytes(layer)); }
-  void CopyBlock(int from, int to) override;
+  absl::Status CopyBlock(int from, int to) override;
 
  private:
   CpuKvPool(const KvLayout& layout, int num_blocks, std::byte* data, HostMemory own);

@@ -17,12 +17,17 @@ namespace sluice::kernels {
 // rows, does not, so its workers have another numerics id. kAuto: cuBLASLt where it can be loaded.
 enum class CudaGemm : uint8_t { kOwn, kCublasLt, kAuto };
 
+// How matrices are kept. kInt8: half the memory, and half the traffic of decode; a little less exact, another numerics
+// id. Goes with our own products alone.
+enum class CudaWeights : uint8_t { kBf16, kInt8 };
+
 struct CudaPluginOptions {
   int device = 0;
   bool graphs = true;                // record steps of decode rows and replay them
   KvDType kv = KvDType::kBF16;       // or kInt8
   std::string nccl_library;          // empty: libnccl.so.2, where the system's loader finds it
   double rank_timeout_seconds = 30;  // after which one of several ranks counts as lost
+  CudaWeights weights = CudaWeights::kBf16;
   CudaGemm gemm = CudaGemm::kOwn;
   int gemm_rows = 65;            // cuBLASLt takes products of so many rows or more
   std::string cublaslt_library;  // empty: libcublasLt.so.13, where the system's loader finds it
@@ -38,7 +43,7 @@ inline constexpr char kCudaPluginSymbol[] = "sluice_cuda_plugin";
 using CudaPluginFunction = const CudaPlugin* (*)();
 
 // Of the interface; raised with every change of what crosses it. Compilers of one version agree about the rest.
-inline constexpr char kCudaPluginBuild[] = "4, " __VERSION__;
+inline constexpr char kCudaPluginBuild[] = "6, " __VERSION__;
 
 // backend_cuda.so beside the running program.
 std::string DefaultCudaPluginPath();

@@ -129,6 +129,7 @@ class ScriptedEngine final : public EnginePort {
 
   const std::vector<engine::SequenceProgress>& progress() const override { return progress_; }
 
+  const engine::PrefixCache* prefix_cache() const override { return nullptr; }
   engine::EngineStats stats() const override {
     engine::EngineStats stats;
     stats.blocks_total = options_.num_blocks;

@@ -21,10 +21,18 @@ std::vector<Subject> Subjects() {
            .rms_error = 0.05,  // of tiny random models, whose outputs are mostly rounding
            .read = Copy,
            .write = Copy},
+          {.name = "cuda_w8",
+           .numerics_id = "cuda-bf16w8.1",
+           .variants = {{"graphs", [] { return cuda::NewCudaBackend({.weights = CudaWeights::kInt8}); }},
+                        {"launches",
+                         [] { return cuda::NewCudaBackend({.graphs = false, .weights = CudaWeights::kInt8}); }}},
+           .rms_error = 0.04,
+           .read = Copy,
+           .write = Copy},
           {.name = "cuda_bf16_kv8",
-           .numerics_id = "cuda-bf16.1+kv8.1",
+           .numerics_id = "cuda-bf16.1+kv8.2",
            .variants = {{"graphs", [] { return cuda::NewCudaBackend({.kv = KvDType::kInt8}); }}},
-           .rms_error = 0.1,  // K is not rotated before it is rounded, as CPUs do
+           .rms_error = 0.03,
            .read = Copy,
            .write = Copy}};
 }

@@ -13,6 +13,7 @@
 #include "kernels/cuda/backend/errors.h"
 #include "kernels/cuda/backend/kv_pool.h"
 #include "kernels/cuda/backend/storage.h"
+#include "kernels/cuda/gemm/int8_layout.h"
 #include "kernels/cuda/gemm/lt_library.h"
 #include "kernels/dequant.h"
 
@@ -37,32 +38,52 @@ void Convert(const HostTensor& tensor, int64_t i, bool f32, float* scratch, void
   std::transform(scratch, scratch + tensor.cols, static_cast<uint16_t*>(to), F32ToBF16);
 }
 
-absl::StatusOr<std::unique_ptr<Weight>> Upload(const HostTensor& tensor, bool f32) {
+// 16 rows from row i on, fewer where the matrix ends; zeros behind it. scratch: [16][PaddedRow(cols)].
+void ConvertToInt8(const HostTensor& tensor, int64_t i, float* scratch, unsigned char* to) {
+  const int64_t stride = PaddedRow(tensor.cols);
+  std::fill_n(scratch, kInt8TileRows * stride, 0.0f);
+  for (int64_t r = 0; r < kInt8TileRows && i + r < tensor.rows; ++r) {
+    Convert(tensor, i + r, /*f32=*/true, nullptr, scratch + r * stride);
+  }
+  PackInt8Rows(scratch, stride, to);
+}
+
+absl::StatusOr<std::unique_ptr<Weight>> Upload(const HostTensor& tensor, Kept kept) {
   if (absl::Status status = CheckTensor(tensor); !status.ok()) return status;
-  const size_t row_bytes = size_t(PaddedRow(tensor.cols)) * (f32 ? sizeof(float) : sizeof(uint16_t));
-  absl::StatusOr<DeviceMemory> memory = NewDeviceMemory(size_t(tensor.rows) * row_bytes, "weights");
+  const int64_t stride = PaddedRow(tensor.cols), unit = kept == Kept::kInt8 ? kInt8TileRows : 1;  // of rows
+  const size_t unit_bytes = kept == Kept::kInt8
+                                ? Int8Bytes(unit, stride)
+                                : size_t(stride) * (kept == Kept::kF32 ? sizeof(float) : sizeof(uint16_t));
+  const int64_t units = (tensor.rows + unit - 1) / unit;
+  absl::StatusOr<DeviceMemory> memory = NewDeviceMemory(size_t(units) * unit_bytes, "weights");
   if (!memory.ok()) return memory.status();
-  const int64_t at_once = std::clamp<int64_t>(int64_t(kChunkBytes / row_bytes), 1, tensor.rows);
-  std::vector<std::byte> chunk(size_t(at_once) * row_bytes);  // padding stays zero
-  std::vector<float> scratch(f32 ? 0 : size_t(tensor.cols));
-  for (int64_t first = 0; first < tensor.rows; first += at_once) {
-    const int64_t rows = std::min(at_once, tensor.rows - first);
-    for (int64_t i = 0; i < rows; ++i) {
-      Convert(tensor, first + i, f32, scratch.data(), chunk.data() + size_t(i) * row_bytes);
+  const int64_t at_once = std::clamp<int64_t>(int64_t(kChunkBytes / unit_bytes), 1, units);
+  std::vector<std::byte> chunk(size_t(at_once) * unit_bytes);  // padding stays zero
+  std::vector<float> scratch(size_t(unit * stride));
+  for (int64_t first = 0; first < units; first += at_once) {
+    const int64_t count = std::min(at_once, units - first);
+    for (int64_t i = 0; i < count; ++i) {
+      std::byte* to = chunk.data() + size_t(i) * unit_bytes;
+      if (kept == Kept::kInt8) {
+        ConvertToInt8(tensor, (first + i) * unit, scratch.data(), reinterpret_cast<unsigned char*>(to));
+      } else {
+        Convert(tensor, first + i, kept == Kept::kF32, scratch.data(), to);
+      }
     }
-    const cudaError_t error = cudaMemcpy(static_cast<std::byte*>(memory->get()) + size_t(first) * row_bytes,
-                                         chunk.data(), size_t(rows) * row_bytes, cudaMemcpyHostToDevice);
+    const cudaError_t error = cudaMemcpy(static_cast<std::byte*>(memory->get()) + size_t(first) * unit_bytes,
+                                         chunk.data(), size_t(count) * unit_bytes, cudaMemcpyHostToDevice);
     if (absl::Status status = ToStatus(error, "weights to the GPU"); !status.ok()) return status;
   }
   // A copy from pageable memory may return before it has arrived, and steps run on a stream that does not wait for this
   // one.
   const cudaError_t error = cudaStreamSynchronize(nullptr);
   if (absl::Status status = ToStatus(error, "weights to the GPU"); !status.ok()) return status;
-  return std::make_unique<CudaWeight>(tensor.rows, tensor.cols, f32, *std::move(memory));
+  return std::make_unique<CudaWeight>(tensor.rows, tensor.cols, kept, *std::move(memory));
 }
 
 std::string NumericsId(const CudaOptions& options, bool lt) {
-  return absl::StrCat(lt ? "cuda-bf16lt.1" : "cuda-bf16.1", options.kv == KvDType::kInt8 ? "+kv8.1" : "");
+  const char* products = lt ? "lt" : options.weights == CudaWeights::kInt8 ? "w8" : "";
+  return absl::StrCat("cuda-bf16", products, ".1", options.kv == KvDType::kInt8 ? "+kv8.2" : "");
 }
 
 class CudaBackend final : public Backend {
@@ -85,11 +106,17 @@ class CudaBackend final : public Backend {
   // Norms, biases and the RoPE table stay f32; what a file keeps in less does not need more.
   absl::StatusOr<std::unique_ptr<Weight>> PackTable(const HostTensor& tensor) const override {
     if (absl::Status status = device_->MakeCurrent(); !status.ok()) return status;
-    return Upload(tensor, tensor.rows == 1 || tensor.type == DType::kF32);
+    return Upload(tensor, tensor.rows == 1 || tensor.type == DType::kF32 ? Kept::kF32 : Kept::kBf16);
   }
   absl::StatusOr<std::unique_ptr<Weight>> PackLinear(const HostTensor& tensor, PackedMemory) const override {
     if (absl::Status status = device_->MakeCurrent(); !status.ok()) return status;
-    return Upload(tensor, /*f32=*/false);
+    return Upload(tensor, options_.weights == CudaWeights::kInt8 ? Kept::kInt8 : Kept::kBf16);
+  }
+  std::unique_ptr<Weight> LinearOfTable(const Weight& table, int64_t first, int64_t rows) const override {
+    const auto& from = static_cast<const CudaWeight&>(table);
+    if (from.bf16() == nullptr || options_.weights != CudaWeights::kBf16) return nullptr;
+    CHECK_LE(first + rows, from.rows());
+    return std::make_unique<CudaWeight>(rows, from.cols(), Kept::kBf16, from.bf16() + first * from.stride());
   }
   absl::StatusOr<std::unique_ptr<KvPool>> NewKvPool(const KvLayout& layout, int num_blocks,
                                                     std::byte* memory) const override {
@@ -114,7 +141,10 @@ class CudaBackend final : public Backend {
 
 // Null: our own products.
 absl::StatusOr<const LtLibrary*> LtOf(const CudaOptions& options) {
-  if (options.gemm == CudaGemm::kOwn) return nullptr;
+  if (options.weights == CudaWeights::kInt8 && options.gemm == CudaGemm::kCublasLt) {
+    return absl::InvalidArgumentError("cuBLASLt does not multiply weights that are kept in int8");
+  }
+  if (options.gemm == CudaGemm::kOwn || options.weights == CudaWeights::kInt8) return nullptr;
   auto lt = LtLibrary::Load(options.cublaslt_library);
   if (lt.ok() || options.gemm == CudaGemm::kCublasLt) return lt;
   LOG(WARNING) << "products are our own: " << lt.status().message();

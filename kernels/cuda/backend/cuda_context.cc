@@ -26,9 +26,13 @@ const float* BiasOf(const Weight* bias) {
   return bias == nullptr ? nullptr : Of(bias).f32();
 }
 
+GemmPart Part(const Weight* w, const float* bias, void* out, int64_t stride) {
+  return {Of(w).bf16(), Of(w).int8(), bias, out, stride, int(w->rows())};
+}
+
 // `out` is of an activation in bf16, from `column` on.
 GemmPart Part(const Weight* w, const Weight* bias, const Activation* out, int64_t column = 0) {
-  return {Of(w).bf16(), BiasOf(bias), Of(out).bf16() + column, Of(out).stride(), int(w->rows())};
+  return Part(w, BiasOf(bias), Of(out).bf16() + column, Of(out).stride());
 }
 
 absl::Status CheckLimits(const ContextLimits& l) {
@@ -276,7 +280,7 @@ void CudaContext::Project(const ProjectParams& p) {
             .a_stride = Of(p.in).stride(),
             .m = rows_,
             .k = int(Of(p.in).stride()),
-            .parts = {{Of(p.w).bf16(), nullptr, Of(p.x).f32() + p.column, Of(p.x).stride(), int(p.w->rows())}},
+            .parts = {Part(p.w, nullptr, Of(p.x).f32() + p.column, Of(p.x).stride())},
             .output = GemmOutput::kAdd},
            "projection");
 }
@@ -303,7 +307,7 @@ void CudaContext::Head(const HeadParams& p) {
             .a_stride = Of(p.x).stride(),
             .m = num_logits_,
             .k = int(Of(p.x).stride()),
-            .parts = {{Of(p.head).bf16(), nullptr, logits, vocab, int(count)}},
+            .parts = {Part(p.head, nullptr, logits, vocab)},
             .output = GemmOutput::kF32},
            "head");
   wanted_ = {p.logits, p.maxima, p.first, count, vocab};

@@ -46,6 +46,8 @@ std::string_view Advice(cudaError_t error) {
 
 absl::Status ToStatus(cudaError_t error, std::string_view doing) {
   if (error == cudaSuccess) return absl::OkStatus();
+  // It is told now. What stays as the thread's last error would be taken for that of its next launch.
+  (void)cudaGetLastError();
   return absl::Status(CodeOf(error), absl::StrCat(std::string(doing), ": ", cudaGetErrorName(error), " (",
                                                   cudaGetErrorString(error), ")", std::string(Advice(error))));
 }

@@ -36,11 +36,13 @@ CudaKvPool::~CudaKvPool() {
   (void)cudaStreamDestroy(stream_);
 }
 
-// An error stays with the stream's device, and the step's Finish reports it.
-void CudaKvPool::CopyBlock(int from, int to) {
+absl::Status CudaKvPool::CopyBlock(int from, int to) {
+  if (absl::Status status = gpu_.MakeCurrent(); !status.ok()) return status;
   const size_t block = layout().block_bytes();
-  (void)cudaMemcpy2DAsync(At(0) + size_t(to) * block, layer_bytes(), At(0) + size_t(from) * block, layer_bytes(), block,
-                          size_t(layout().num_layers), cudaMemcpyDeviceToDevice, gpu_.stream());
+  return ToStatus(
+      cudaMemcpy2DAsync(At(0) + size_t(to) * block, layer_bytes(), At(0) + size_t(from) * block, layer_bytes(), block,
+                        size_t(layout().num_layers), cudaMemcpyDeviceToDevice, gpu_.stream()),
+      "copying KV blocks");
 }
 
 absl::Status CudaKvPool::Reserve(size_t bytes, size_t blocks) {

@@ -24,7 +24,7 @@ class CudaKvPool final : public KvPool, private DeviceKv {
 
   void* layer_data(int layer) override { return At(layer); }
   const void* layer(int layer) const { return At(layer); }
-  void CopyBlock(int from, int to) override;
+  absl::Status CopyBlock(int from, int to) override;
   DeviceKv* device() override { return this; }
 
  private:

@@ -91,7 +91,7 @@ TEST(CudaKvPool, CopiesABlockInEveryLayer) {
   const std::vector<int32_t> one = {1}, three = {3};
   const std::vector<std::byte> bytes = RandomBytes(SliceBytes({0, 3, 0, 4, one}, kLayout));
   ASSERT_TRUE(pool.pool->device()->Scatter({0, 3, 0, 4, one}, bytes).ok());
-  pool.pool->CopyBlock(1, 3);
+  ASSERT_TRUE(pool.pool->CopyBlock(1, 3).ok());
   Check(cudaDeviceSynchronize());
   std::vector<std::byte> copy(bytes.size());
   ASSERT_TRUE(pool.pool->device()->Gather({0, 3, 0, 4, three}, copy).ok());

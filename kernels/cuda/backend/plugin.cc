@@ -13,6 +13,7 @@ constexpr CudaPlugin kPlugin = {
                                                     .kv = options.kv,
                                                     .nccl_library = options.nccl_library,
                                                     .rank_timeout = absl::Seconds(options.rank_timeout_seconds),
+                                                    .weights = options.weights,
                                                     .gemm = options.gemm,
                                                     .gemm_rows = options.gemm_rows,
                                                     .cublaslt_library = options.cublaslt_library});

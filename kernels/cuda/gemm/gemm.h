@@ -1,4 +1,5 @@
-// The linear layers: out = a Wᵀ in bf16 with f32 sums, for any number of rows, with what follows a product fused in.
+// The linear layers: out = a Wᵀ in bf16 with f32 sums, for any number of rows, with what follows a product fused in. W
+// is bf16, or 8 bits that become bf16 in front of the tensor cores, with the bits of the product with that bf16.
 //
 // An output's bits depend on its rows of a and W alone. The sum over k is cut into slices by k alone (GemmSlices); each
 // is summed in steps of 16 in ascending order by the tensor cores, and slices are added in ascending order. How many
@@ -31,6 +32,7 @@ enum class GemmOutput : uint8_t {
 // A matrix of weights, and where its products go.
 struct GemmPart {
   const __nv_bfloat16* w = nullptr;  // [n][k]
+  const void* int8 = nullptr;        // in its place, of all parts or none: [n][k] as int8_layout.h says
   const float* bias = nullptr;       // [n] or null
   void* out = nullptr;               // [m][stride]
   int64_t stride = 0;

@@ -9,7 +9,7 @@ namespace {
 
 std::vector<std::vector<float>> Compute(const Problem& p, int first, int count, bool workspace = true) {
   return RunProblem(p, first, count, workspace ? size_t(4) << 20 : 0,
-             [](const GemmArgs& args) { Check(Gemm(args, nullptr)); });
+                    [](const GemmArgs& args) { Check(Gemm(args, nullptr)); });
 }
 
 class GemmShapes : public testing::TestWithParam<Problem> {};

@@ -2,6 +2,10 @@
 // bf16, or in int8 with a scale of each token and head, max|x| / 127, elements rounded to nearest even. No number in a
 // head makes its scale no number, so that it is not lost.
 //
+// For int8, q and k are spread over the head first, alike, so that their products stay and no few elements of k
+// dominate its scale: x becomes H S x, where S changes the sign of the elements d whose d * 0x9e3779b1 has bit 31 set,
+// and H is the orthonormal Walsh-Hadamard matrix on blocks of the largest power of two that divides head_dim.
+//
 // Limits: head_dim <= 256 in int8.
 #pragma once
 

@@ -58,7 +58,7 @@ struct Problem {
 
 // Of rows [first, first + count), [part][count][n + kPadding] as f32.
 inline std::vector<std::vector<float>> RunProblem(const Problem& p, int first, int count, size_t workspace_bytes,
-                                           const std::function<void(const GemmArgs&)>& multiply) {
+                                                  const std::function<void(const GemmArgs&)>& multiply) {
   DeviceArray<__nv_bfloat16> a({p.a.begin() + first * p.k, p.a.begin() + (first + count) * p.k});
   DeviceArray<float> space(std::max<size_t>(1, workspace_bytes / sizeof(float)));
   GemmArgs args{.a = a.data(),

@@ -69,6 +69,8 @@ class NcclPipe final : public DevicePipe {
     if (end.ok()) end = Meet();
     while (end.ok()) end = Turn();
     Fail(end);
+    // The other end may be heard of first, and then this would be the pair's reason for nobody.
+    if (!absl::IsCancelled(end)) LOG(WARNING) << "the NCCL pipe has ended: " << end.message();
     // The stream's work ends by the abort, if not by itself: then nothing touches the bytes any more.
     if (communicator_ != nullptr) communicator_->Abort(end);
     if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);

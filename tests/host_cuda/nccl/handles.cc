@@ -52,14 +52,18 @@ std::shared_ptr<Communicator> TakeHandle(ncclComm_t comm) {
   return communicator;
 }
 
-std::optional<ncclResult_t> Injected(const char* call) {
-  const auto fail = TheFailurePlan().Next(call);
-  if (!fail) return std::nullopt;
+ncclResult_t ResultNamed(const std::string& name) {
   for (int i = 0; i < ncclNumResults; ++i) {
-    if (*fail == kNames[i]) return static_cast<ncclResult_t>(i);
+    if (name == kNames[i]) return static_cast<ncclResult_t>(i);
   }
-  std::fprintf(stderr, "host_cuda: HOST_CUDA_FAIL: no NCCL result is called %s\n", fail->c_str());
+  std::fprintf(stderr, "host_cuda: HOST_CUDA_FAIL: no NCCL result is called %s\n", name.c_str());
   std::abort();
+}
+
+std::optional<ncclResult_t> Injected(const char* call) {
+  const auto fail = FailsOnPurpose(call);
+  if (!fail) return std::nullopt;
+  return ResultNamed(*fail);
 }
 
 }  // namespace host_cuda::nccl

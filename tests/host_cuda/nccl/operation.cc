@@ -3,6 +3,8 @@
 #include <cstring>
 #include <set>
 
+#include "tests/host_cuda/nccl/handles.h"
+#include "tests/host_cuda/runtime/injection.h"
 #include "tests/host_cuda/runtime/report.h"
 
 namespace host_cuda::nccl {
@@ -47,7 +49,15 @@ class Operation {
  private:
   enum class State { kNew, kAnnounced, kDone };
 
+  // On purpose. A stall by plan has no end but an abort; an error is the communicator's.
   bool Stalled() {
+    if (!asked_) {
+      asked_ = true;
+      const auto fails = FailsOnPurpose("operation", Text(signature_));
+      stalled_ = fails.has_value();
+      if (fails && *fails != "stall") comm_->Fail(ResultNamed(*fails), comm_->Name() + ": on purpose, in " + What());
+    }
+    if (stalled_) return true;
     const auto stall = comm_->settings.stalls.find({comm_->me.rank, index_});
     if (stall == comm_->settings.stalls.end()) return false;
     if (stalled_since_ == Clock::time_point()) stalled_since_ = Clock::now();
@@ -176,7 +186,7 @@ class Operation {
   Plan plan_;
   std::vector<State> states_;
   uint64_t index_ = 0;
-  bool begun_ = false, reported_ = false;
+  bool begun_ = false, reported_ = false, asked_ = false, stalled_ = false;
   Clock::time_point begun_at_, stalled_since_;
 };
 

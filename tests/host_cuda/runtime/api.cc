@@ -39,12 +39,12 @@ cudaError_t Remember(cudaError_t error) {
   return error;
 }
 
-cudaError_t Enter(Runtime& runtime, const char* name, Rule rule) {
+cudaError_t Enter(Runtime& runtime, const char* name, Rule rule, uint64_t bytes) {
   if (runtime.pid != getpid()) {  // CUDA doesn't survive a fork
     Report(std::string(name) + " in a process forked from one that had used CUDA");
     return cudaErrorInitializationError;
   }
-  if (const auto fail = TheFailurePlan().Next(name)) {
+  if (const auto fail = FailsOnPurpose(name, {}, bytes)) {
     const cudaError_t error = NamedOrDie(*fail);
     if (Sticks(error) && CurrentDevice() < runtime.settings.devices) runtime.device(CurrentDevice()).stuck = error;
     return error;

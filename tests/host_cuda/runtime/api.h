@@ -18,7 +18,8 @@ enum class Rule {
   kAlways,           // even on a stuck device and in callbacks: what only asks
 };
 
-cudaError_t Enter(Runtime& runtime, const char* name, Rule rule);
+// bytes: that it allocates.
+cudaError_t Enter(Runtime& runtime, const char* name, Rule rule, uint64_t bytes = 0);
 cudaError_t Remember(cudaError_t error);
 
 // For what isn't here: says so by name. cudaErrorNotSupported.
@@ -28,10 +29,10 @@ cudaError_t Refuse(const std::string& call, const std::string& what);
 bool& InHostCallback();
 
 template <class Body>
-cudaError_t Api(const char* name, Rule rule, Body body) {
+cudaError_t Api(const char* name, Rule rule, Body body, uint64_t bytes = 0) {
   Runtime& runtime = TheRuntime();
   std::unique_lock<std::mutex> lock(runtime.mutex);
-  cudaError_t error = Enter(runtime, name, rule);
+  cudaError_t error = Enter(runtime, name, rule, bytes);
   if (error == cudaSuccess) error = body(runtime, lock);
   return Remember(error);
 }

@@ -61,7 +61,7 @@ bool Within(Runtime& runtime, const void* p, size_t bytes) {
 }
 
 bool Failed(const std::string& what) {
-  const auto fail = host_cuda::TheFailurePlan().Next("copy");
+  const auto fail = host_cuda::FailsOnPurpose("copy");
   if (!fail) return false;
   DeviceFault(ErrorNamed(*fail).value_or(cudaErrorUnknown), what + " fails on purpose (HOST_CUDA_FAIL)");
   return true;

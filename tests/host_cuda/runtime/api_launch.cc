@@ -49,7 +49,7 @@ DeviceWork KernelWork(const Kernel& kernel, const dim3& grid, const dim3& block,
   }
   const Launch launch{{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared};
   return Repeatable(kernel.name, DeviceWork::Kind::kKernel, [&kernel, launch, params] {
-    if (const auto fail = TheFailurePlan().Next("launch")) {
+    if (const auto fail = FailsOnPurpose("launch", kernel.name)) {
       return DeviceFault(ErrorNamed(*fail).value_or(cudaErrorUnknown),
                          "kernel " + kernel.name + " fails on purpose (HOST_CUDA_FAIL)");
     }

@@ -69,14 +69,17 @@ DeviceWork FreeWork(Block* block) {
 extern "C" {
 
 cudaError_t cudaMalloc(void** p, size_t bytes) {
-  return Api(__func__, Rule::kUnsafeInCapture, [&](Runtime& runtime, auto&) {
-    *p = nullptr;
-    if (bytes == 0) return cudaSuccess;
-    Block* block = runtime.memory->Allocate(CurrentDevice(), bytes, /*open=*/true);
-    if (block == nullptr) return cudaErrorMemoryAllocation;
-    *p = block->base;
-    return cudaSuccess;
-  });
+  return Api(
+      __func__, Rule::kUnsafeInCapture,
+      [&](Runtime& runtime, auto&) {
+        *p = nullptr;
+        if (bytes == 0) return cudaSuccess;
+        Block* block = runtime.memory->Allocate(CurrentDevice(), bytes, /*open=*/true);
+        if (block == nullptr) return cudaErrorMemoryAllocation;
+        *p = block->base;
+        return cudaSuccess;
+      },
+      bytes);
 }
 
 cudaError_t cudaFree(void* p) {
@@ -87,15 +90,18 @@ cudaError_t cudaFreeHost(void* p) {
 }
 
 cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned flags) {
-  return Api(__func__, Rule::kUnsafeInCapture, [&](Runtime& runtime, auto&) {
-    *p = nullptr;
-    if (bytes == 0) return cudaSuccess;
-    Block* block = runtime.memory->AllocatePinned(bytes);
-    if (block == nullptr) return cudaErrorMemoryAllocation;
-    block->flags = flags;
-    *p = block->base;
-    return cudaSuccess;
-  });
+  return Api(
+      __func__, Rule::kUnsafeInCapture,
+      [&](Runtime& runtime, auto&) {
+        *p = nullptr;
+        if (bytes == 0) return cudaSuccess;
+        Block* block = runtime.memory->AllocatePinned(bytes);
+        if (block == nullptr) return cudaErrorMemoryAllocation;
+        block->flags = flags;
+        *p = block->base;
+        return cudaSuccess;
+      },
+      bytes);
 }
 
 cudaError_t cudaMallocHost(void** p, size_t bytes) {

@@ -6,7 +6,7 @@
 //   HOST_CUDA_LATE_US   an idle device starts this long after the last work came, or when the host waits or asks (300)
 //   HOST_CUDA_ON_ERROR  abort (the default) or report: what follows when a device finds something wrong
 //   HOST_CUDA_PINNED    watch (the default) or ignore: see pinned_watch.h
-//   HOST_CUDA_FAIL      failures on purpose: see injection.h
+//   HOST_CUDA_FAIL      failures on purpose: see injection.h, also for HOST_CUDA_FAIL_FILE
 #pragma once
 
 #include <chrono>
