@@ -250,6 +250,7 @@ bool WorkerServer::Stop() {
     reporting_ = false;
   }
   progress_->Stop();
+  if (routers_ != nullptr) routers_->Stop();
   const absl::Status failed = engine_error();
   bool stopped = true;
   if (!failed.ok()) {
@@ -257,7 +258,6 @@ bool WorkerServer::Stop() {
     stopped = loop_->Stop(ErrorOfFailedEngine(failed), kStepTimeout);
     service_->AwaitEnds(kFarewell);
   }
-  if (routers_ != nullptr) routers_->Stop();
   registration_->BeginLeave(kLeaveTimeout);
   listening_.server->GetHealthCheckService()->SetServingStatus(false);
   if (failed.ok()) {
