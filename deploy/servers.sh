@@ -112,7 +112,7 @@ drain_worker() { # NAME
   local port
   port=$(sed -nE 's/^sluice_[a-z]+ ready:.* port=([0-9]+).*/\1/p' "$logs/$1.log" | head -n 1)
   [[ -n $port ]] || return 0
-  "$build/sluice" drain --router "$address" --timeout "$drain_seconds" "127.0.0.1:$port" || true
+  "$build/sluice" drain --router "${router:-$address}" --timeout "$drain_seconds" "127.0.0.1:$port" || true
 }
 
 # Indices of the live workers of a role, ascending.
