@@ -263,7 +263,7 @@ void ModelWorker::OnKv(uint64_t peer, const KvMessage& message) {
     return done(Error(pb::LEASE_UNKNOWN, absl::StatusCode::kNotFound, "no such lease"));
   }
   ModelJob& job = it->second;
-  if (job.state == ModelJob::kLeaving) return;  // the peer has heard of it
+  if (job.state == ModelJob::kLeaving) return done(job.words);  // it may have been told before it knew the request
   if (message.kind == KvMessage::kCancel || message.bad || message.computed_tokens != job.tokens) {
     pb::ErrorInfo error = message.error;
     if (message.kind == KvMessage::kCommit && !message.bad) {
