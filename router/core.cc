@@ -107,8 +107,9 @@ void RouterCore::Apply(Request& request, Transition transition) {
   for (ToWorker& out : transition.to_workers) Send(out.incarnation, std::move(out.message));
   for (const Transition::Hold& hold : transition.leaving) {
     const bool leased = hold.lease > absl::ZeroDuration();
-    closing_[{hold.incarnation, {request.wire_id(), hold.attempt}}] = {now_ +
-                                                                       (leased ? hold.lease : options_.registry.lease)};
+    const absl::Time forget_at = now_ + (leased ? hold.lease : options_.registry.lease);
+    closing_[{hold.incarnation, {request.wire_id(), hold.attempt}}] = {forget_at};
+    forget_due_ = std::min(forget_due_, forget_at);
   }
   for (const Transition::Hold& hold : transition.freed) {
     EndAt(hold.incarnation, {request.wire_id(), hold.attempt});
@@ -359,6 +360,7 @@ void RouterCore::RenewFrom(uint64_t incarnation, absl::Duration lease) {
   Renewal& renewal = renewals_[incarnation];
   if (lease > absl::ZeroDuration()) renewal.lease = std::min(renewal.lease, lease);
   renewal.at = std::min(renewal.at, now_ + renewal.lease / 3);
+  renew_due_ = std::min(renew_due_, renewal.at);
 }
 
 void RouterCore::Blame(const std::vector<uint64_t>& workers) {

@@ -152,12 +152,19 @@ class RouterCore {
     absl::Time forget_at;
   };
   std::map<std::pair<uint64_t, AttemptKey>, Closing> closing_;  // by incarnation and attempt
+  absl::Time forget_due_ = absl::InfiniteFuture();              // not later than the first of them
 
   struct Renewal {
     absl::Time at = absl::InfiniteFuture();
     absl::Duration lease = absl::InfiniteDuration();
   };
-  std::map<uint64_t, Renewal> renewals_;  // by incarnation
+  std::map<uint64_t, Renewal> renewals_;           // by incarnation
+  absl::Time renew_due_ = absl::InfiniteFuture();  // not later than the first of them
+
+  // What was true of the registry when it was looked through last.
+  uint64_t peers_version_ = ~uint64_t{0};
+  uint64_t pool_version_ = ~uint64_t{0};
+  bool pool_by_time_ = true;  // breakers had a part in it, too
 
   uint64_t next_link_ = 1;
   bool shut_down_ = false;

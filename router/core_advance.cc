@@ -9,8 +9,7 @@ namespace sluice::router {
 absl::Time RouterCore::NextDeadline() const {
   absl::Time next = registry_.NextDeadline();
   if (!deadlines_.empty()) next = std::min(next, deadlines_.begin()->first);
-  for (const auto& [incarnation, renewal] : renewals_) next = std::min(next, renewal.at);
-  for (const auto& [key, closing] : closing_) next = std::min(next, closing.forget_at);
+  next = std::min({next, renew_due_, forget_due_});
   for (const auto& [incarnation, breaker] : breakers_) {
     if (!queue_.empty() && !breaker.Allows(now_)) next = std::min(next, breaker.open_until());
   }
@@ -34,8 +33,8 @@ void RouterCore::Advance() {
 }
 
 void RouterCore::Connect() {
-  for (auto& [incarnation, worker] : registry_.workers()) {
-    if (worker.state == pb::WORKER_STATE_GONE || worker.link != 0 || worker.connect_at > now_) continue;
+  for (uint64_t incarnation : registry_.DueToConnect(now_)) {
+    WorkerRecord& worker = *registry_.Find(incarnation);
     const uint64_t link = next_link_++;
     registry_.Connecting(worker, link);
     actions_.push_back(ConnectWorker{link, incarnation, worker.info.work()});
@@ -43,6 +42,8 @@ void RouterCore::Connect() {
 }
 
 void RouterCore::TellPeers() {
+  if (registry_.version() == peers_version_) return;
+  peers_version_ = registry_.version();
   const std::vector<uint64_t> peers = registry_.DecodePeers();
   for (auto& [incarnation, worker] : registry_.workers()) {
     if (worker.info.role() != pb::ROLE_PREFILL || worker.session == 0) continue;
@@ -60,8 +61,11 @@ void RouterCore::ExpireDeadlines() {
 }
 
 void RouterCore::ExpireClosing() {
+  if (forget_due_ > now_) return;
+  forget_due_ = absl::InfiniteFuture();
   for (auto it = closing_.begin(); it != closing_.end();) {
     if (it->second.forget_at > now_) {
+      forget_due_ = std::min(forget_due_, it->second.forget_at);
       ++it;
       continue;
     }
@@ -80,9 +84,12 @@ void RouterCore::Unpark() {
 }
 
 void RouterCore::RenewLeases() {
+  if (renew_due_ > now_) return;
+  renew_due_ = absl::InfiniteFuture();
   for (auto it = renewals_.begin(); it != renewals_.end();) {
     auto& [incarnation, renewal] = *it;
     if (renewal.at > now_) {
+      renew_due_ = std::min(renew_due_, renewal.at);
       ++it;
       continue;
     }
@@ -97,6 +104,7 @@ void RouterCore::RenewLeases() {
     std::sort(message.mutable_renew()->mutable_lease_ids()->begin(),
               message.mutable_renew()->mutable_lease_ids()->end());
     renewal.at = now_ + renewal.lease / 3;
+    renew_due_ = std::min(renew_due_, renewal.at);
     Send(incarnation, std::move(message));
     ++it;
   }
@@ -110,6 +118,7 @@ void RouterCore::PlaceQueued() {
 Pools RouterCore::Live(const Request* request, int leg) {
   Pools pools;
   pools.pair = [this](uint64_t prefill, uint64_t decode) { return registry_.Pair(prefill, decode); };
+  auto load = loads_.begin();  // in the same order
   for (const auto& [incarnation, worker] : registry_.workers()) {
     const bool active = worker.state == pb::WORKER_STATE_ACTIVE;
     if (!active && (worker.state != pb::WORKER_STATE_SUSPECT || !worker.connected())) continue;
@@ -118,9 +127,13 @@ Pools RouterCore::Live(const Request* request, int leg) {
     Candidate& c = pool.emplace_back();
     c.incarnation = incarnation;
     c.name = worker.shown;
-    c.load = &loads_.at(incarnation);
-    const auto breaker = breakers_.find(incarnation);
-    c.active = active && (breaker == breakers_.end() || breaker->second.Allows(now_));
+    while (load->first < incarnation) ++load;
+    c.load = &load->second;
+    c.active = active;
+    if (!breakers_.empty()) {
+      const auto breaker = breakers_.find(incarnation);
+      c.active = active && (breaker == breakers_.end() || breaker->second.Allows(now_));
+    }
     if (request == nullptr) continue;
     c.refused_ever = request->RefusedForEver(incarnation);
     c.shunned = request->Shuns(incarnation);
@@ -196,6 +209,10 @@ void RouterCore::Dispatch(Request& request, int leg, const Placement& placement)
 }
 
 void RouterCore::PublishPool() {
+  const bool time_counts = !breakers_.empty() || shut_down_;
+  if (!time_counts && !pool_by_time_ && registry_.version() == pool_version_) return;
+  pool_by_time_ = time_counts;
+  pool_version_ = registry_.version();
   PoolChanged pool;
   const Pools live = Live(nullptr);
   const auto largest = [](const std::vector<Candidate>& candidates, int64_t at_least) {

@@ -16,7 +16,10 @@ WorkerLoad::WorkerLoad(const pb::WorkerInfo& info)
       ms_per_prompt_token_(info.prefill_tokens_per_s() > 0 ? 1000 / info.prefill_tokens_per_s() : 0) {}
 
 void WorkerLoad::Dispatched(const AttemptKey& key, const Demand& demand, int cached, uint64_t turn) {
-  attempts_[key] = Attempt{.demand = demand, .blocks = demand.Blocks(block_size_), .computed = cached};
+  const auto [it, added] = attempts_.try_emplace(key);
+  if (!added) Count(it->second, -1);
+  it->second = Attempt{.demand = demand, .blocks = demand.Blocks(block_size_), .computed = cached};
+  Count(it->second, 1);
   last_turn_ = turn;
 }
 
@@ -28,7 +31,7 @@ void WorkerLoad::Computed(const AttemptKey& key, int64_t tokens) {
   auto it = attempts_.find(key);
   if (it == attempts_.end()) return;
   it->second.granted = true;
-  it->second.computed = std::clamp<int64_t>(tokens, it->second.computed, it->second.demand.prompt_tokens);
+  Update(it->second, [&](Attempt& a) { a.computed = std::clamp<int64_t>(tokens, a.computed, a.demand.prompt_tokens); });
 }
 
 void WorkerLoad::Generated(const AttemptKey& key, int tokens) {
@@ -38,7 +41,7 @@ void WorkerLoad::Generated(const AttemptKey& key, int tokens) {
   if (attempt.generated == 0 && attempt.reported) {
     reported_backlog_ = std::max<int64_t>(0, reported_backlog_ - attempt.demand.prompt_tokens);
   }
-  attempt.generated += tokens;
+  Update(attempt, [&](Attempt& a) { a.generated += tokens; });
 }
 
 void WorkerLoad::Ended(const AttemptKey& key) {
@@ -51,14 +54,20 @@ void WorkerLoad::Ended(const AttemptKey& key) {
       reported_backlog_ = std::max<int64_t>(0, reported_backlog_ - attempt.demand.prompt_tokens);
     }
   }
+  Count(attempt, -1);
   attempts_.erase(it);
   held_back_ = false;
 }
 
 void WorkerLoad::Refused(const AttemptKey& key, int64_t blocks_free) {
-  attempts_.erase(key);
+  if (auto it = attempts_.find(key); it != attempts_.end()) {
+    Count(it->second, -1);
+    attempts_.erase(it);
+  }
   reported_free_ = std::clamp<int64_t>(blocks_free, 0, blocks_total_);
-  for (auto& [other, attempt] : attempts_) attempt.reported = attempt.reported || attempt.granted;
+  for (auto& [other, attempt] : attempts_) {
+    if (attempt.granted) Update(attempt, [](Attempt& a) { a.reported = true; });
+  }
   held_back_ = true;
 }
 
@@ -81,51 +90,29 @@ void WorkerLoad::Report(const pb::WorkerReport& report) {
   reported_free_ = report.blocks_free();
   reported_backlog_ = report.waiting_tokens();
   reported_running_ = report.running();
-  if (role_ == pb::ROLE_PREFILL) reported_backlog_ = std::max<int64_t>(0, reported_backlog_ - OwnBacklog());
-  for (auto& [key, attempt] : attempts_) attempt.reported = attempt.granted;
+  if (role_ == pb::ROLE_PREFILL) reported_backlog_ = std::max<int64_t>(0, reported_backlog_ - sums_.backlog);
+  for (auto& [key, attempt] : attempts_) {
+    if (attempt.reported != attempt.granted) Update(attempt, [](Attempt& a) { a.reported = a.granted; });
+  }
   held_back_ = false;
 }
 
-int64_t WorkerLoad::blocks_free() const {
-  int64_t blocks = reported_free_;
-  for (const auto& [key, attempt] : attempts_) {
-    if (!attempt.reported) blocks -= attempt.blocks;
-  }
-  return blocks;
-}
-
-int64_t WorkerLoad::OwnBacklog() const {
-  int64_t tokens = 0;
-  for (const auto& [key, attempt] : attempts_) tokens += attempt.demand.prompt_tokens - attempt.computed;
-  return tokens;
+void WorkerLoad::Count(const Attempt& a, int sign) {
+  const int64_t left = a.demand.prompt_tokens - a.computed;
+  sums_.backlog += sign * left;
+  if (!a.reported) sums_.unreported_blocks += sign * a.blocks;
+  if (!a.reported && a.generated == 0) sums_.unreported_backlog += sign * left;
+  sums_.answer_tokens += sign * std::max<int64_t>(0, a.demand.AllAnswerTokens() - a.generated);
+  sums_.choices += sign * a.demand.choices;
 }
 
 int64_t WorkerLoad::prompt_backlog() const {
   if (role_ == pb::ROLE_DECODE) return 0;
-  if (role_ == pb::ROLE_PREFILL) return reported_backlog_ + OwnBacklog();
-  int64_t tokens = reported_backlog_;
-  for (const auto& [key, attempt] : attempts_) {
-    if (!attempt.reported && attempt.generated == 0) tokens += attempt.demand.prompt_tokens - attempt.computed;
-  }
-  return tokens;
-}
-
-int WorkerLoad::choices() const {
-  int choices = 0;
-  for (const auto& [key, attempt] : attempts_) choices += attempt.demand.choices;
-  return choices;
+  return reported_backlog_ + (role_ == pb::ROLE_PREFILL ? sums_.backlog : sums_.unreported_backlog);
 }
 
 int WorkerLoad::sequences() const {
   return std::max(choices(), reported_running_);
-}
-
-int64_t WorkerLoad::answer_tokens() const {
-  int64_t tokens = 0;
-  for (const auto& [key, attempt] : attempts_) {
-    tokens += std::max<int64_t>(0, attempt.demand.AllAnswerTokens() - attempt.generated);
-  }
-  return tokens;
 }
 
 }  // namespace sluice::router

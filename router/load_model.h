@@ -63,12 +63,12 @@ class WorkerLoad {
   void Report(const pb::WorkerReport& report);
 
   int64_t blocks_total() const { return blocks_total_; }
-  int64_t blocks_free() const;     // predicted
-  int64_t prompt_backlog() const;  // prompt tokens that are not computed yet, predicted
-  int64_t answer_tokens() const;   // that may still come, at most
+  int64_t blocks_free() const { return reported_free_ - sums_.unreported_blocks; }  // predicted
+  int64_t prompt_backlog() const;                                // prompt tokens that are not computed yet, predicted
+  int64_t answer_tokens() const { return sums_.answer_tokens; }  // that may still come, at most
   int attempts() const { return int(attempts_.size()); }
-  int choices() const;    // of the attempts
-  int sequences() const;  // that run or are about to, other routers' included
+  int choices() const { return sums_.choices; }  // of the attempts
+  int sequences() const;                         // that run or are about to, other routers' included
   bool held_back() const { return held_back_; }
   uint64_t last_turn() const { return last_turn_; }  // of the newest dispatch; 0: none
 
@@ -98,7 +98,21 @@ class WorkerLoad {
 
   static constexpr double kUnknownMs = 1;  // of a worker that has told nothing; the same for all, so that loads compare
 
-  int64_t OwnBacklog() const;
+  // What the attempts ask for, all together: kept up with each of them, since placement asks for it of every worker.
+  struct Sums {
+    int64_t unreported_blocks = 0;
+    int64_t backlog = 0;             // of prompts
+    int64_t unreported_backlog = 0;  // of those that have no token yet
+    int64_t answer_tokens = 0;
+    int choices = 0;
+  };
+  void Count(const Attempt& attempt, int sign);
+  template <typename Change>
+  void Update(Attempt& attempt, Change change) {
+    Count(attempt, -1);
+    change(attempt);
+    Count(attempt, 1);
+  }
   void Learn(const pb::WorkerReport& report);
 
   pb::Role role_ = pb::ROLE_BOTH;
@@ -109,6 +123,7 @@ class WorkerLoad {
   int context_length_ = 0;
 
   std::map<AttemptKey, Attempt> attempts_;
+  Sums sums_;
   int64_t reported_free_ = 0;
   int64_t reported_backlog_ = 0;  // of a prefill worker: what others gave it
   int reported_running_ = 0;

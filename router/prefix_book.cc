@@ -37,14 +37,23 @@ const PrefixBook::Names& PrefixBook::NamesIn(const Request& request, int leg, co
 
 int PrefixBook::Cached(const Request& request, int leg, uint64_t worker, const pb::Fingerprint& its) {
   if (index_.entries() == 0 || request.sequence().sampling().has_prompt_logprobs()) return 0;  // those read no cache
+  Look(request, leg);
+  if (recent_.version == version_ && recent_.last_space != nullptr && recent_.last_space->first == its.numerics() &&
+      recent_.last_space->second == its.block_size()) {
+    const auto hit = recent_.last_matches->find(worker);
+    return hit == recent_.last_matches->end() ? 0 : hit->second * its.block_size();
+  }
   const Space space{its.numerics(), its.block_size()};
   const Names& names = NamesIn(request, leg, space);
   if (recent_.version != version_) {
     recent_.matches.clear();
+    recent_.last_space = nullptr;
     recent_.version = version_;
   }
   auto found = recent_.matches.find(space);
   if (found == recent_.matches.end()) found = recent_.matches.emplace(space, index_.Match(*names)).first;
+  recent_.last_space = &found->first;
+  recent_.last_matches = &found->second;
   const auto hit = found->second.find(worker);
   return hit == found->second.end() ? 0 : hit->second * space.second;
 }

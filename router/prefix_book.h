@@ -45,6 +45,9 @@ class PrefixBook {
     std::map<Space, Names> names;
     std::map<Space, std::map<uint64_t, int>> matches;
     uint64_t version = 0;  // of the index, for `matches`
+    // Workers of one kind come one after the other.
+    const Space* last_space = nullptr;
+    const std::map<uint64_t, int>* last_matches = nullptr;
   };
 
   void Look(const Request& request, int leg);

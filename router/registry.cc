@@ -58,21 +58,27 @@ absl::StatusOr<std::vector<Registry::Loss>> Registry::Announce(uint64_t session,
   WorkerRecord& worker = workers_[info.incarnation()];
   if (worker.state == pb::WORKER_STATE_GONE) {  // it was silent for a lease and is back
     const bool told = worker.told_to_drain;     // though it may not have heard
+    SetDeadline(worker, absl::InfiniteFuture());
     worker = WorkerRecord();
     worker.told_to_drain = told;
   }
   if (worker.incarnation() == 0) worker.connect_at = now;
   worker.info = info;
   worker.shown = worker.name();
+  sessions_.erase(worker.session);
   worker.session = session;
   worker.last_heard = now;
+  sessions_[session] = info.incarnation();
   UpdateState(worker, now);
+  Touch(worker);
+  ++version_;
   return losses;
 }
 
 void Registry::Drain(WorkerRecord& worker, absl::Time now) {
   worker.told_to_drain = true;
   UpdateState(worker, now);
+  Touch(worker);
 }
 
 bool Registry::Heartbeat(uint64_t session, const pb::WorkerReport& report, absl::Time now) {
@@ -81,22 +87,36 @@ bool Registry::Heartbeat(uint64_t session, const pb::WorkerReport& report, absl:
   worker->last_heard = now;
   const bool fresh = Report(*worker, report);
   UpdateState(*worker, now);
+  Touch(*worker);
   return fresh;
 }
 
 bool Registry::Report(WorkerRecord& worker, const pb::WorkerReport& report) {
   if (report.sequence() <= worker.report.sequence()) return false;  // counts from 1
+  if (report.draining() != worker.draining || report.stuck() != worker.report.stuck()) Touch(worker);
   worker.report = report;
   worker.draining = report.draining();
   return true;
 }
 
 std::vector<Registry::PairChange> Registry::UpdatePairs(WorkerRecord& worker) {
+  const auto state_of = [](const pb::PairStatus& pair) {
+    return pair.up() ? PairState::kUp : pair.has_refused() ? PairState::kRefused : PairState::kUnknown;
+  };
+  // The same as before, in the same order: nearly always.
+  if (worker.report.pairs_size() == int(worker.pairs.size()) &&
+      std::equal(worker.pairs.begin(), worker.pairs.end(), worker.report.pairs().begin(),
+                 [&](const auto& known, const pb::PairStatus& pair) {
+                   return known.first == pair.decode_incarnation() && known.second == state_of(pair);
+                 })) {
+    return {};
+  }
+  ++version_;
   std::map<uint64_t, PairState> reported;
   std::map<uint64_t, std::string> reasons;
   for (const pb::PairStatus& pair : worker.report.pairs()) {
     const uint64_t decode = pair.decode_incarnation();
-    reported[decode] = pair.up() ? PairState::kUp : pair.has_refused() ? PairState::kRefused : PairState::kUnknown;
+    reported[decode] = state_of(pair);
     reasons[decode] = pair.refused().message();
   }
   std::vector<PairChange> changes;
@@ -143,7 +163,10 @@ std::vector<Registry::Loss> Registry::Leaving(uint64_t session, absl::Time now) 
 void Registry::AnnounceLost(uint64_t session) {
   if (WorkerRecord* worker = FindSession(session); worker != nullptr) {
     worker->session = 0;
+    sessions_.erase(session);
     UpdateState(*worker, worker->last_heard);
+    Touch(*worker);
+    ++version_;
   }
 }
 
@@ -151,6 +174,8 @@ void Registry::Connecting(WorkerRecord& worker, uint64_t link) {
   worker.link = link;
   worker.linked = false;
   worker.connect_at = absl::InfiniteFuture();
+  links_[link] = worker.incarnation();
+  Touch(worker);
 }
 
 WorkerRecord* Registry::LinkUp(uint64_t link) {
@@ -159,6 +184,8 @@ WorkerRecord* Registry::LinkUp(uint64_t link) {
   worker->linked = true;
   worker->backoff = absl::ZeroDuration();
   UpdateState(*worker, worker->last_heard);
+  Touch(*worker);
+  ++version_;
   return worker;
 }
 
@@ -169,28 +196,56 @@ WorkerRecord* Registry::LinkDown(uint64_t link, absl::Time now) {
   worker->linked = false;
   worker->backoff = std::clamp(2 * worker->backoff, kFirstBackoff, kLastBackoff);
   worker->connect_at = now + worker->backoff;
+  links_.erase(link);
   UpdateState(*worker, now);
+  Touch(*worker);
+  ++version_;
   return worker;
 }
 
 Registry::Loss Registry::MakeGone(WorkerRecord& worker, absl::Time now, std::string why) {
   Loss loss{worker.incarnation(), worker.link, worker.session, absl::StrCat(worker.name(), ": ", why)};
+  links_.erase(worker.link);
+  sessions_.erase(worker.session);
   worker.state = pb::WORKER_STATE_GONE;
   worker.gone_at = now;
   worker.session = 0;
   worker.link = 0;
   worker.linked = false;
   worker.connect_at = absl::InfiniteFuture();
+  Touch(worker);
+  ++version_;
   return loss;
 }
 
-void Registry::UpdateState(WorkerRecord& worker, absl::Time now) const {
+void Registry::UpdateState(WorkerRecord& worker, absl::Time now) {
   if (worker.state == pb::WORKER_STATE_GONE) return;
+  const pb::WorkerState before = worker.state;
   if (worker.session == 0 || !worker.linked || worker.report.stuck() || now >= SuspectAt(worker)) {
     worker.state = pb::WORKER_STATE_SUSPECT;
   } else {
     worker.state = worker.draining || worker.told_to_drain ? pb::WORKER_STATE_DRAINING : pb::WORKER_STATE_ACTIVE;
   }
+  if (worker.state != before) ++version_;
+}
+
+void Registry::Touch(WorkerRecord& worker) {
+  touched_.push_back(worker.incarnation());
+  SetDeadline(worker, DeadlineOf(worker));
+}
+
+void Registry::SetDeadline(WorkerRecord& worker, absl::Time at) {
+  if (at == worker.deadline) return;
+  deadlines_.erase({worker.deadline, worker.incarnation()});
+  worker.deadline = at;
+  if (at != absl::InfiniteFuture()) deadlines_.emplace(at, worker.incarnation());
+}
+
+absl::Time Registry::DeadlineOf(const WorkerRecord& worker) const {
+  if (worker.state == pb::WORKER_STATE_GONE) return worker.gone_at + options_.lease;
+  absl::Time next = std::min(std::max(worker.last_heard + options_.lease, worker.grace_end), worker.connect_at);
+  if (worker.state != pb::WORKER_STATE_SUSPECT) next = std::min(next, SuspectAt(worker));
+  return next;
 }
 
 bool Registry::IsSilent(WorkerRecord& worker, absl::Time now, bool stood_still) const {
@@ -206,10 +261,19 @@ bool Registry::IsSilent(WorkerRecord& worker, absl::Time now, bool stood_still) 
 std::vector<Registry::Loss> Registry::Advance(absl::Time now) {
   std::vector<Loss> losses;
   const bool stood_still = now - due_ > kLate;
-  for (auto it = workers_.begin(); it != workers_.end();) {
+  std::vector<uint64_t> due = std::exchange(touched_, {});
+  for (auto it = deadlines_.begin(); it != deadlines_.end() && it->first <= now; ++it) due.push_back(it->second);
+  std::sort(due.begin(), due.end());
+  due.erase(std::unique(due.begin(), due.end()), due.end());
+  for (uint64_t incarnation : due) {
+    const auto it = workers_.find(incarnation);
+    if (it == workers_.end()) continue;
     WorkerRecord& worker = it->second;
     if (worker.state == pb::WORKER_STATE_GONE) {
-      it = now >= worker.gone_at + options_.lease ? workers_.erase(it) : std::next(it);
+      if (now < worker.gone_at + options_.lease) continue;
+      SetDeadline(worker, absl::InfiniteFuture());
+      workers_.erase(it);
+      ++version_;
       continue;
     }
     UpdateState(worker, now);
@@ -217,23 +281,25 @@ std::vector<Registry::Loss> Registry::Advance(absl::Time now) {
       losses.push_back(
           MakeGone(worker, now, absl::StrFormat("no heartbeat for %s", absl::FormatDuration(now - worker.last_heard))));
     }
-    ++it;
+    SetDeadline(worker, DeadlineOf(worker));
   }
   due_ = NextDeadline();
   return losses;
 }
 
 absl::Time Registry::NextDeadline() const {
-  absl::Time next = absl::InfiniteFuture();
-  for (const auto& [incarnation, worker] : workers_) {
-    if (worker.state == pb::WORKER_STATE_GONE) {
-      next = std::min(next, worker.gone_at + options_.lease);
-      continue;
-    }
-    next = std::min({next, std::max(worker.last_heard + options_.lease, worker.grace_end), worker.connect_at});
-    if (worker.state != pb::WORKER_STATE_SUSPECT) next = std::min(next, SuspectAt(worker));
+  return deadlines_.empty() ? absl::InfiniteFuture() : deadlines_.begin()->first;
+}
+
+std::vector<uint64_t> Registry::DueToConnect(absl::Time now) const {
+  std::vector<uint64_t> due;
+  for (auto it = deadlines_.begin(); it != deadlines_.end() && it->first <= now; ++it) {
+    const WorkerRecord& worker = workers_.at(it->second);
+    if (worker.state == pb::WORKER_STATE_GONE || worker.link != 0 || worker.connect_at > now) continue;
+    due.push_back(it->second);
   }
-  return next;
+  std::sort(due.begin(), due.end());
+  return due;
 }
 
 WorkerRecord* Registry::Find(uint64_t incarnation) {
@@ -242,19 +308,15 @@ WorkerRecord* Registry::Find(uint64_t incarnation) {
 }
 
 WorkerRecord* Registry::FindLink(uint64_t link) {
-  if (link == 0) return nullptr;
-  for (auto& [incarnation, worker] : workers_) {
-    if (worker.link == link) return &worker;
-  }
-  return nullptr;
+  const auto it = links_.find(link);
+  WorkerRecord* worker = link == 0 || it == links_.end() ? nullptr : Find(it->second);
+  return worker != nullptr && worker->link == link ? worker : nullptr;
 }
 
 WorkerRecord* Registry::FindSession(uint64_t session) {
-  if (session == 0) return nullptr;
-  for (auto& [incarnation, worker] : workers_) {
-    if (worker.session == session) return &worker;
-  }
-  return nullptr;
+  const auto it = sessions_.find(session);
+  WorkerRecord* worker = session == 0 || it == sessions_.end() ? nullptr : Find(it->second);
+  return worker != nullptr && worker->session == session ? worker : nullptr;
 }
 
 }  // namespace sluice::router

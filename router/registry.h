@@ -14,9 +14,12 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -50,6 +53,7 @@ struct WorkerRecord {
   bool linked = false;
   absl::Time connect_at;
   absl::Duration backoff;
+  absl::Time deadline = absl::InfiniteFuture();  // when time changes something about it
 
   // Of a prefill worker.
   std::map<uint64_t, PairState> pairs;  // by decode incarnation, as reported
@@ -110,6 +114,10 @@ class Registry {
   // worker a moment more: a router that stood still (its machine did, say) has not heard what waits in its sockets.
   std::vector<Loss> Advance(absl::Time now);
   absl::Time NextDeadline() const;
+  // Who is to be connected now, ascending. REQUIRES: Advance(now)
+  std::vector<uint64_t> DueToConnect(absl::Time now) const;
+  // Changes with every worker's state, streams, or pairs.
+  uint64_t version() const { return version_; }
 
   WorkerRecord* Find(uint64_t incarnation);
   WorkerRecord* FindLink(uint64_t link);
@@ -120,13 +128,23 @@ class Registry {
  private:
   absl::Status CheckFit(const pb::WorkerInfo& info) const;
   bool IsSilent(WorkerRecord& worker, absl::Time now, bool stood_still) const;
+  absl::Time DeadlineOf(const WorkerRecord& worker) const;
+  // Something about it has changed.
+  void Touch(WorkerRecord& worker);
+  void SetDeadline(WorkerRecord& worker, absl::Time at);
   Loss MakeGone(WorkerRecord& worker, absl::Time now, std::string why);
-  void UpdateState(WorkerRecord& worker, absl::Time now) const;
+  void UpdateState(WorkerRecord& worker, absl::Time now);
   absl::Time SuspectAt(const WorkerRecord& worker) const { return worker.last_heard + 3 * options_.heartbeat; }
 
   RegistryOptions options_;
   absl::Time due_ = absl::InfiniteFuture();   // when Advance is to come next at the latest
   std::map<uint64_t, WorkerRecord> workers_;  // by incarnation; ordered, so that runs repeat
+  // With many workers nothing may look at all of them at every event.
+  std::set<std::pair<absl::Time, uint64_t>> deadlines_;
+  std::vector<uint64_t> touched_;                     // since Advance
+  absl::flat_hash_map<uint64_t, uint64_t> links_;     // incarnation, by link; may be of a worker that has a newer one
+  absl::flat_hash_map<uint64_t, uint64_t> sessions_;  // likewise
+  uint64_t version_ = 0;
 };
 
 }  // namespace sluice::router
