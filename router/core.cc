@@ -60,7 +60,7 @@ void RouterCore::On(Submit& event) {
 absl::Status RouterCore::CheckNew(const Request& request) {
   if (shut_down_) return absl::UnavailableError("router is shutting down");
   const Demand demand = request.demand(0);
-  const Pools pools = Live(&request);
+  const Pools pools = Live(demand.ttft_limit_ms > 0 ? &request : nullptr);
   if (const std::string missing = WhoIsMissing(pools, demand, options_.policy); !missing.empty()) {
     return absl::UnavailableError(missing);
   }

@@ -42,8 +42,8 @@ void RouterCore::Connect() {
 }
 
 void RouterCore::TellPeers() {
-  if (registry_.version() == peers_version_) return;
-  peers_version_ = registry_.version();
+  if (registry_.peers_version() == peers_version_) return;
+  peers_version_ = registry_.peers_version();
   const std::vector<uint64_t> peers = registry_.DecodePeers();
   for (auto& [incarnation, worker] : registry_.workers()) {
     if (worker.info.role() != pb::ROLE_PREFILL || worker.session == 0) continue;

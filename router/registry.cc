@@ -72,6 +72,7 @@ absl::StatusOr<std::vector<Registry::Loss>> Registry::Announce(uint64_t session,
   UpdateState(worker, now);
   Touch(worker);
   ++version_;
+  ++peers_version_;
   return losses;
 }
 
@@ -124,15 +125,17 @@ std::vector<Registry::PairChange> Registry::UpdatePairs(WorkerRecord& worker) {
     const PairState before = Pair(worker.incarnation(), decode);
     if (state != before) changes.push_back({decode, before, state, reasons[decode]});
   }
-  worker.pairs = std::move(reported);
+  worker.pairs.assign(reported.begin(), reported.end());
   return changes;
 }
 
 PairState Registry::Pair(uint64_t prefill, uint64_t decode) const {
   auto worker = workers_.find(prefill);
   if (worker == workers_.end()) return PairState::kUnknown;
-  auto pair = worker->second.pairs.find(decode);
-  return pair == worker->second.pairs.end() ? PairState::kUnknown : pair->second;
+  const auto& pairs = worker->second.pairs;
+  const auto pair = std::lower_bound(pairs.begin(), pairs.end(), decode,
+                                     [](const auto& known, uint64_t incarnation) { return known.first < incarnation; });
+  return pair == pairs.end() || pair->first != decode ? PairState::kUnknown : pair->second;
 }
 
 std::vector<uint64_t> Registry::DecodePeers() const {
@@ -215,6 +218,7 @@ Registry::Loss Registry::MakeGone(WorkerRecord& worker, absl::Time now, std::str
   worker.connect_at = absl::InfiniteFuture();
   Touch(worker);
   ++version_;
+  ++peers_version_;
   return loss;
 }
 

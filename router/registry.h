@@ -56,9 +56,9 @@ struct WorkerRecord {
   absl::Time deadline = absl::InfiniteFuture();  // when time changes something about it
 
   // Of a prefill worker.
-  std::map<uint64_t, PairState> pairs;  // by decode incarnation, as reported
-  std::vector<uint64_t> peers_told;     // decode incarnations, ascending
-  uint64_t peers_session = 0;           // on which it was told; 0: never
+  std::vector<std::pair<uint64_t, PairState>> pairs;  // by decode incarnation, ascending; as reported
+  std::vector<uint64_t> peers_told;                   // decode incarnations, ascending
+  uint64_t peers_session = 0;                         // on which it was told; 0: never
 
   uint64_t incarnation() const { return info.incarnation(); }
   std::string name() const;  // "decode 127.0.0.1:7001"
@@ -118,6 +118,8 @@ class Registry {
   std::vector<uint64_t> DueToConnect(absl::Time now) const;
   // Changes with every worker's state, streams, or pairs.
   uint64_t version() const { return version_; }
+  // Changes with the decode workers that are alive, and with the announce streams of prefill workers.
+  uint64_t peers_version() const { return peers_version_; }
 
   WorkerRecord* Find(uint64_t incarnation);
   WorkerRecord* FindLink(uint64_t link);
@@ -145,6 +147,7 @@ class Registry {
   absl::flat_hash_map<uint64_t, uint64_t> links_;     // incarnation, by link; may be of a worker that has a newer one
   absl::flat_hash_map<uint64_t, uint64_t> sessions_;  // likewise
   uint64_t version_ = 0;
+  uint64_t peers_version_ = 0;
 };
 
 }  // namespace sluice::router

@@ -89,6 +89,7 @@ class Cluster final : private WorkerSurroundings {
     int failures = 0;
     absl::Duration heartbeat = absl::Seconds(1);
     absl::Time next_heartbeat;
+    bool report_due = false;  // soon
   };
   struct Link {
     uint64_t connection = 0;
@@ -118,7 +119,9 @@ class Cluster final : private WorkerSurroundings {
   void CloseStream(ModelWorker& from, uint64_t stream, const absl::Status& why) override;
   void ToPeer(ModelWorker& from, uint64_t peer, KvMessage message) override;
   bool Paired(const ModelWorker& one, uint64_t peer) const override { return kv_links_.Paired(one, peer); }
-  std::vector<pb::PairStatus> PairsOf(const ModelWorker& w) const override { return kv_links_.Of(w.incarnation()); }
+  const google::protobuf::RepeatedPtrField<pb::PairStatus>& PairsOf(const ModelWorker& w) override {
+    return kv_links_.Of(w.incarnation());
+  }
   void ReportSoon(ModelWorker& worker) override;
   absl::Time FrozenUntil(const ModelWorker& worker) const override;
 

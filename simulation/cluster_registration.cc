@@ -161,7 +161,12 @@ void Cluster::Heartbeat(int slot) {
 void Cluster::ReportSoon(ModelWorker& worker) {
   const auto it = slot_of_.find(worker.incarnation());
   if (it == slot_of_.end()) return;
-  Later(it->second, now(), [this, slot = it->second] { Heartbeat(slot); });
+  Slot& s = slots_[size_t(it->second)];
+  if (std::exchange(s.report_due, true)) return;
+  Later(it->second, now() + absl::Microseconds(500), [this, slot = it->second] {
+    slots_[size_t(slot)].report_due = false;
+    Heartbeat(slot);
+  });
 }
 
 }  // namespace sluice::simulation

@@ -11,6 +11,7 @@ constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
 }  // namespace
 
 void KvLinks::SetPeers(uint64_t prefill, const std::vector<std::pair<uint64_t, Network::Node>>& decodes) {
+  reported_.erase(prefill);
   std::vector<Key> dropped;
   for (auto it = pairs_.lower_bound({prefill, 0}); it != pairs_.end() && it->first.first == prefill; ++it) {
     const bool stays = std::any_of(decodes.begin(), decodes.end(),
@@ -65,6 +66,7 @@ void KvLinks::OnHello(Key key, uint64_t connection) {
   network_.Send(connection, Network::kListener, [this, key, connection, fits] {
     const auto pair = pairs_.find(key);
     if (pair == pairs_.end() || pair->second.at_prefill != connection) return;
+    reported_.erase(key.first);
     pair->second.up = fits;
     pair->second.refused = !fits;
     pair->second.backoff = absl::Milliseconds(50);
@@ -78,6 +80,7 @@ void KvLinks::LostAtPrefill(Key key, uint64_t connection) {
   if (it == pairs_.end() || it->second.at_prefill != connection) return;
   Pair& pair = it->second;
   pair.at_prefill = 0;
+  reported_.erase(key.first);
   const bool was_up = std::exchange(pair.up, false);
   const absl::Duration pause = pair.backoff * (0.5 + 0.5 * rng_.Uniform());
   pair.backoff = std::min(2 * pair.backoff, kLongestBackoff);
@@ -121,20 +124,22 @@ bool KvLinks::Paired(const ModelWorker& one, uint64_t other) const {
   return is_prefill ? it->second.up : it->second.at_decode != 0;
 }
 
-std::vector<pb::PairStatus> KvLinks::Of(uint64_t prefill) const {
-  std::vector<pb::PairStatus> statuses;
+const google::protobuf::RepeatedPtrField<pb::PairStatus>& KvLinks::Of(uint64_t prefill) {
+  const auto [kept, fresh] = reported_.try_emplace(prefill);
+  if (!fresh) return kept->second;
   for (auto it = pairs_.lower_bound({prefill, 0}); it != pairs_.end() && it->first.first == prefill; ++it) {
-    pb::PairStatus& status = statuses.emplace_back();
+    pb::PairStatus& status = *kept->second.Add();
     status.set_decode_incarnation(it->first.second);
     status.set_up(it->second.up);
     if (it->second.refused) status.mutable_refused()->set_reason(pb::INCOMPATIBLE);
     if (it->second.refused) status.mutable_refused()->set_message("another kind");
   }
-  return statuses;
+  return kept->second;
 }
 
 // Pairs of a dead decode worker stay until the router tells the prefill worker.
 void KvLinks::Forget(uint64_t incarnation) {
+  reported_.erase(incarnation);
   std::vector<Key> dead;
   for (auto& [key, pair] : pairs_) {
     if (key.first == incarnation) dead.push_back(key);

@@ -33,7 +33,7 @@ class KvLinks {
   void SetPeers(uint64_t prefill, const std::vector<std::pair<uint64_t, Network::Node>>& decodes);
   void Send(const ModelWorker& from, uint64_t to, KvMessage message);
   bool Paired(const ModelWorker& one, uint64_t other) const;  // as `one` knows it
-  std::vector<pb::PairStatus> Of(uint64_t prefill) const;
+  const google::protobuf::RepeatedPtrField<pb::PairStatus>& Of(uint64_t prefill);
   void Forget(uint64_t incarnation);  // its process has died, or knows nothing more
   bool Cut(uint64_t prefill, uint64_t decode);
 
@@ -62,6 +62,8 @@ class KvLinks {
   const Find find_;
   const Changed changed_;
   std::map<Key, Pair> pairs_;
+  // As the prefill workers report them, where nothing has changed since.
+  absl::flat_hash_map<uint64_t, google::protobuf::RepeatedPtrField<pb::PairStatus>> reported_;
   // Ends at decode workers of pairs whose prefill worker has died or dropped them.
   absl::flat_hash_map<uint64_t, Key> orphans_;
   int64_t made_ = 0;

@@ -488,7 +488,7 @@ pb::WorkerReport ModelWorker::TakeReport() {
   report.set_draining(draining_);
   report.set_stuck(stuck_);
   if (role() == pb::ROLE_PREFILL) {
-    for (pb::PairStatus& pair : world_.PairsOf(*this)) *report.add_pairs() = std::move(pair);
+    *report.mutable_pairs() = world_.PairsOf(*this);
   }
   return report;
 }

@@ -37,7 +37,7 @@ class WorkerSurroundings {
   virtual void CloseStream(ModelWorker& from, uint64_t stream, const absl::Status& why) = 0;
   virtual void ToPeer(ModelWorker& from, uint64_t peer, KvMessage message) = 0;  // dropped where the pair is not up
   virtual bool Paired(const ModelWorker& one, uint64_t peer) const = 0;
-  virtual std::vector<pb::PairStatus> PairsOf(const ModelWorker& worker) const = 0;
+  virtual const google::protobuf::RepeatedPtrField<pb::PairStatus>& PairsOf(const ModelWorker& worker) = 0;
   virtual void ReportSoon(ModelWorker& worker) = 0;
   virtual absl::Time FrozenUntil(const ModelWorker& worker) const = 0;
 };

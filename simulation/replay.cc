@@ -40,6 +40,9 @@ class Replayed {
     ClusterOptions cluster;
     cluster.seed = rng_.Next();
     cluster.core.registry.model_hash = "simulated";
+    // Nobody fails here: fewer heartbeats tell as much.
+    cluster.core.registry.heartbeat = absl::Seconds(5);
+    cluster.core.registry.lease = absl::Seconds(60);
     cluster.core.queue.limit = options.queue_limit;
     cluster.core.policy = options.policy;
     cluster.core.seed = rng_.Next();

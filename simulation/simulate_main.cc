@@ -85,6 +85,7 @@ void Defaults(Arguments& a) {
   d.max_running = 128;
   d.max_step_tokens = 512;
   d.steps_at_once = 8;
+  d.caches_prefixes = false;  // its hits would only spare transfers
 }
 
 nlohmann::json ToJson(const Spread& spread) {
