@@ -69,6 +69,8 @@ absl::Status FillPrompt(const pb::GenerateRequest& request, const ServedModel& m
   switch (request.prompt_case()) {
     case pb::GenerateRequest::PROMPT_NOT_SET:
       return Bad("prompt", "is missing; give text or token_ids");
+    case pb::GenerateRequest::kChat:
+      return Unsupported("chat", "send text or token_ids");
     case pb::GenerateRequest::kTokenIds: {
       field = "token_ids.ids";
       if (absl::Status status = CheckIds(field, request.token_ids().ids(), model.vocab); !status.ok()) return status;
