@@ -57,8 +57,10 @@ absl::Status NobodyThere(const std::string& address, const char* why) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& address, absl::Duration patience) {
+absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& address, absl::Duration patience,
+                                                       bool own_connection) {
   grpc::ChannelArguments arguments;
+  if (own_connection) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(-1);
   std::shared_ptr<grpc::Channel> channel =

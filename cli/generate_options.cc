@@ -77,7 +77,7 @@ absl::StatusOr<v1::GenerateRequest> MakeRequest(const GenerateOptions& options) 
   if (options.min_tokens) sampling->set_min_tokens(*options.min_tokens);
   if (options.prompt_logprobs) sampling->set_prompt_logprobs(*options.prompt_logprobs);
   if (options.n) sampling->set_n(*options.n);
-  sampling->set_max_tokens(options.max_tokens);
+  if (options.max_tokens) sampling->set_max_tokens(*options.max_tokens);
   if (options.seed) sampling->set_seed(*options.seed);
   for (const std::string& stop : options.stop) sampling->add_stop(stop);
   if (options.logprobs) {

@@ -32,7 +32,7 @@ struct GenerateOptions {
   std::string stop_token_ids;
   std::optional<int32_t> prompt_logprobs;
   std::optional<int32_t> n;
-  int32_t max_tokens = 128;
+  std::optional<int32_t> max_tokens = 128;  // absent: the router's default
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   std::optional<int32_t> logprobs;

@@ -44,6 +44,8 @@ PURE = [
     "router/move_budget", "router/prefix_index", "router/prefix_book", "router/breaker", "router/step_time",
     "worker/prefix_feed", "worker/whole_answers", "router/core", "router/validate", "router/answer_stream",
     "proto/discovery/backoff", "proto/discovery/key_listing", "proto/discovery/leased_key", "proto/discovery/registry_address",
+    "cli/bench/arrivals", "cli/bench/goodput_search", "cli/bench/http_words", "cli/bench/plot", "cli/bench/report",
+    "cli/bench/sse", "cli/bench/summary", "cli/bench/workload",
     "router/http_answer", "router/metrics", "router/http_error", "router/http_head", "router/http_request",
 ]
 IMPURE = re.compile(
