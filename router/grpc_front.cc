@@ -3,10 +3,13 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "router/prompt_tokens.h"
 #include "router/wire_check.h"
 
 namespace sluice::router {
@@ -37,10 +40,20 @@ absl::StatusOr<pb::GenerateRequest> Parse(const grpc::ByteBuffer& bytes) {
   return request;
 }
 
+template <typename Response>
+grpc::ServerUnaryReactor* FinishWith(grpc::CallbackServerContext* context, absl::StatusOr<Response> answer,
+                                     Response* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const absl::Status& status = answer.status();
+  if (answer.ok()) *response = *std::move(answer);
+  reactor->Finish(grpc::Status(grpc::StatusCode(status.code()), std::string(status.message())));
+  return reactor;
+}
+
 }  // namespace
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateService::Generate(grpc::CallbackServerContext* context,
-                                                                      const grpc::ByteBuffer* request) {
+grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(grpc::CallbackServerContext* context,
+                                                                       const grpc::ByteBuffer* request) {
   const absl::Time received = MonotonicNow();
   const std::shared_ptr<GenerateCall> call = GenerateCall::Make(calls_, context, limits_);
   const absl::StatusOr<pb::GenerateRequest> parsed = Parse(*request);
@@ -48,6 +61,18 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateService::Generate(grpc::Call
   if (status.ok()) status = calls_->Start(call->id(), *parsed, received, TimeLeft(*context));
   if (!status.ok()) call->Refuse(status);
   return call->Reactor();
+}
+
+grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
+                                                     const pb::TokenizeRequest* request,
+                                                     pb::TokenizeResponse* response) {
+  return FinishWith(context, router::Tokenize(*request, calls_->model(), absl::Now()), response);
+}
+
+grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
+                                                       const pb::DetokenizeRequest* request,
+                                                       pb::DetokenizeResponse* response) {
+  return FinishWith(context, router::Detokenize(*request, calls_->model()), response);
 }
 
 grpc::ServerUnaryReactor* ClusterService::GetState(grpc::CallbackServerContext* context, const pb::GetStateRequest*,

@@ -11,13 +11,19 @@
 
 namespace sluice::router {
 
-class GenerateService final : public pb::Inference::WithRawCallbackMethod_Generate<pb::Inference::Service> {
+class InferenceService final
+    : public pb::Inference::WithRawCallbackMethod_Generate<pb::Inference::WithCallbackMethod_Tokenize<
+          pb::Inference::WithCallbackMethod_Detokenize<pb::Inference::Service>>> {
  public:
   // `calls` must outlive the service.
-  GenerateService(Calls* calls, const CallLimits& limits) : calls_(calls), limits_(limits) {}
+  InferenceService(Calls* calls, const CallLimits& limits) : calls_(calls), limits_(limits) {}
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request) override;
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const pb::TokenizeRequest* request,
+                                     pb::TokenizeResponse* response) override;
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context, const pb::DetokenizeRequest* request,
+                                       pb::DetokenizeResponse* response) override;
 
  private:
   Calls* const calls_;
