@@ -35,8 +35,8 @@ struct ServedModel {
   std::vector<int32_t> eos_ids;
   int longest_token = 0;  // bytes
   const engine::Tokenizer* tokenizer = nullptr;
-  const engine::ChatTemplate* chat_template = nullptr;  // null: conversations are refused
-  std::string no_chat_template;                         // then: why there is none
+  const engine::ChatTemplate* chat_template = nullptr;              // null: conversations are refused
+  std::string no_chat_template = "the model has no chat template";  // then: why there is none
 
   engine::ToolCallStyle tool_call_style() const;
 };
