@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -68,9 +70,13 @@ ServerOptions MakeServerOptions(const Options& options, const engine::ModelFile&
 }
 
 // The flag's, or the model's.
-absl::StatusOr<std::unique_ptr<engine::ChatTemplate>> ReadTemplate(const Options& options,
-                                                                   const engine::ModelFile& file) {
-  return absl::UnimplementedError("");
+absl::StatusOr<engine::ChatTemplate> ReadTemplate(const Options& options, const engine::ModelFile& file) {
+  if (options.chat_template.empty()) return engine::ChatTemplate::Create(file.tokenizer());
+  std::ifstream in(options.chat_template);
+  if (!in) return absl::InvalidArgumentError(absl::StrCat("--chat-template: can't read ", options.chat_template));
+  absl::StatusOr<engine::ChatTemplate> read = engine::ChatTemplate::Create(file.tokenizer(), std::string(std::istreambuf_iterator<char>(in), {}));
+  if (read.ok()) return read;
+  return absl::InvalidArgumentError(absl::StrCat("--chat-template: ", std::string(read.status().message())));
 }
 
 // Null without a registry.
@@ -101,13 +107,13 @@ int Serve(const Options& options) {
   absl::StatusOr<std::unique_ptr<engine::Tokenizer>> tokenizer = engine::Tokenizer::Create((*file)->tokenizer());
   if (!tokenizer.ok()) return Fail(tokenizer.status());
   ServedModel model = Describe(**file, **tokenizer, options.model, options.served_model_name);
-  absl::StatusOr<std::unique_ptr<engine::ChatTemplate>> chat_template = ReadTemplate(options, **file);
+  absl::StatusOr<engine::ChatTemplate> chat_template = ReadTemplate(options, **file);
   if (!chat_template.ok()) {
     if (!options.chat_template.empty()) return Fail(chat_template.status());
     model.no_chat_template = std::string(chat_template.status().message());
     LOG(WARNING) << "no conversations: " << model.no_chat_template;
   } else {
-    model.chat_template = chat_template->get();
+    model.chat_template = &*chat_template;
   }
   ServerOptions server_options = MakeServerOptions(options, **file, model);
   absl::StatusOr<ApiKeys> keys = ApiKeys::Read(options.api_keys);

@@ -30,6 +30,7 @@ std::string Body(int http_code, absl::string_view message, absl::string_view par
 absl::string_view HttpName(absl::string_view field) {
   if (field == "text" || field == "token_ids.ids") return "prompt";
   if (field == "request_id") return "x-request-id";
+  if (field == "template_arguments") return "chat_template_kwargs";
   return absl::StripPrefix(field, "sampling.");
 }
 
