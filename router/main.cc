@@ -74,7 +74,8 @@ absl::StatusOr<engine::ChatTemplate> ReadTemplate(const Options& options, const 
   if (options.chat_template.empty()) return engine::ChatTemplate::Create(file.tokenizer());
   std::ifstream in(options.chat_template);
   if (!in) return absl::InvalidArgumentError(absl::StrCat("--chat-template: can't read ", options.chat_template));
-  absl::StatusOr<engine::ChatTemplate> read = engine::ChatTemplate::Create(file.tokenizer(), std::string(std::istreambuf_iterator<char>(in), {}));
+  absl::StatusOr<engine::ChatTemplate> read =
+      engine::ChatTemplate::Create(file.tokenizer(), std::string(std::istreambuf_iterator<char>(in), {}));
   if (read.ok()) return read;
   return absl::InvalidArgumentError(absl::StrCat("--chat-template: ", std::string(read.status().message())));
 }
