@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "router/trace_context.h"
 #include "router/wire_check.h"
 
 namespace sluice::router {
@@ -43,8 +44,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateService::Generate(grpc::Call
                                                                       const grpc::ByteBuffer* request) {
   const absl::Time received = MonotonicNow();
   const std::shared_ptr<GenerateCall> call = GenerateCall::Make(calls_, context, limits_);
-  const absl::StatusOr<pb::GenerateRequest> parsed = Parse(*request);
+  absl::StatusOr<pb::GenerateRequest> parsed = Parse(*request);
   absl::Status status = parsed.status();
+  if (status.ok()) TakeTrace(context->client_metadata(), *parsed);
   if (status.ok()) status = calls_->Start(call->id(), *parsed, received, TimeLeft(*context));
   if (!status.ok()) call->Refuse(status);
   return call->Reactor();
