@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "router/prompt_tokens.h"
+#include "router/trace_context.h"
 #include "router/wire_check.h"
 
 namespace sluice::router {
@@ -81,6 +82,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(grpc::Cal
   if (tenant.has_value()) parsed = Parse(*request);
   absl::Status status = parsed.status();
   if (status.ok() && !tenant->empty()) parsed->set_tenant(*tenant);
+  if (status.ok()) TakeTrace(context->client_metadata(), *parsed);
   if (status.ok()) status = calls_->Start(call->id(), *parsed, received, TimeLeft(*context));
   if (!status.ok()) call->Refuse(status);
   return call->Reactor();
