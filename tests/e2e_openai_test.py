@@ -223,7 +223,9 @@ class GuardedTest(unittest.TestCase):
                             "-keyout", folder / "key.pem", "-out", folder / "cert.pem", "-days", "2", "-subj", "/CN=localhost",
                             "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
             flags = ["--http-tls-cert", folder / "cert.pem", "--http-tls-key", folder / "key.pem", "--api-keys", folder / "keys"]
-            with Cluster(workers=1, router_flags=flags) as cluster:
+            guarded = Cluster(workers=1, router_flags=flags)
+            guarded.api_key = "key-of-team-a-1234"
+            with guarded as cluster:
                 url = f"https://{cluster.router.fields['http']}/v1"
                 trust = ssl.create_default_context(cafile=folder / "cert.pem")
                 for key, works in (("key-of-team-a-1234", True), ("another-key-1234", False)):
