@@ -37,7 +37,7 @@ PURE = [
     "engine/sampler*", "engine/keyed_random",
     "engine/token_counts", "engine/sampling_params", "engine/deterministic_math", "engine/speculation/*",
     "engine/sequence_table", "engine/runner/commit", "engine/runner/step_inputs", "engine/block_hash", "engine/prefix_cache",
-    "engine/text/*", "kvtransfer/lease_table", "kvtransfer/checksum", "kvtransfer/piece_copy", "kvtransfer/sender",
+    "engine/text/*", "engine/text/jinja/*", "kvtransfer/lease_table", "kvtransfer/checksum", "kvtransfer/piece_copy", "kvtransfer/sender",
     "kvtransfer/receiver", "kvtransfer/piece_split", "kvtransfer/reshard_plan", "kvtransfer/flow_book", "kvtransfer/fingerprint", "worker/worker_core", "worker/request_table",
     "decode_worker/decode_role", "prefill_worker/prefill_role", "router/registry", "router/queue",
     "router/load_model", "router/policy", "router/request", "router/attempt", "router/answer", "router/timeline",
@@ -46,7 +46,10 @@ PURE = [
     "proto/discovery/backoff", "proto/discovery/key_listing", "proto/discovery/leased_key", "proto/discovery/registry_address",
     "cli/bench/arrivals", "cli/bench/goodput_search", "cli/bench/http_words", "cli/bench/plot", "cli/bench/report",
     "cli/bench/sse", "cli/bench/summary", "cli/bench/workload",
-    "router/http_answer", "router/metrics", "router/http_error", "router/http_head", "router/http_request",
+    "router/http/answer_json", "router/http/api_request", "router/http/chat_answer", "router/http/chat_request", "router/http/common_fields",
+    "router/http/completion_answer", "router/http/completion_request", "router/http/error", "router/http/field_reader", "router/http/head",
+    "router/http/info_bodies", "router/http/json_text", "router/http/json_value", "router/http/routes", "router/http/tool_calls",
+    "router/metrics", "router/prompt_tokens",
 ]
 IMPURE = re.compile(
     r"<(thread|mutex|condition_variable|future|chrono|fstream|iostream|filesystem|sys/\w+|unistd\.h|fcntl\.h)>|"

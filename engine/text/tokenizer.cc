@@ -175,6 +175,26 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view text, SpecialText specia
   return ids;
 }
 
+std::vector<int32_t> Tokenizer::EncodePrompt(std::string_view text, std::span<const TextSpan> template_text) const {
+  std::vector<int32_t> ids;
+  ids.reserve(text.size() / 4 + 2);
+  auto span = template_text.begin();  // the first that ends after what was looked at; matches come in order
+  const auto counts = [&](const SpecialTokens::Match& match) {
+    if (!IsControl(match.id)) return true;
+    while (span != template_text.end() && span->end <= match.begin) ++span;
+    return span != template_text.end() && span->begin <= match.begin && match.begin + match.length <= span->end;
+  };
+  size_t done = 0;
+  while (const auto match = impl_->special.Find(text, done, counts)) {
+    impl_->EncodePlain(text.substr(done, match->begin - done), ids);
+    ids.push_back(match->id);
+    done = match->begin + match->length;
+  }
+  impl_->EncodePlain(text.substr(done), ids);
+  if (impl_->bos_id >= 0 && (ids.empty() || ids[0] != impl_->bos_id)) ids.insert(ids.begin(), impl_->bos_id);
+  return ids;
+}
+
 std::string_view Tokenizer::TokenBytes(int32_t id) const {
   if (id < 0 || id >= vocab_size()) return {};
   return impl_->bytes[id];
