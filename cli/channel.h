@@ -12,6 +12,10 @@
 
 namespace sluice::cli {
 
+// What SLUICE_API_KEY says: the key that goes with every call of a channel, for routers that ask for one. A variable
+// and no flag, so that no list of processes shows it. Empty: none.
+std::string ApiKey();
+
 // Connects to `address` ("host:port"), or says in one line what was tried and what to do. Fails as soon as every
 // address behind the name has refused, and after `patience` at the latest. Proxies of the environment are ignored.
 // Channels to one address share a connection unless they ask for one of their own.

@@ -59,9 +59,10 @@ void AddGenerate(CLI::App& app, GenerateOptions* options) {
                       "With --json: N alternatives of each prompt token");
   command->add_option("--max-tokens", options->max_tokens, "Stop after N tokens; default 128");
   CLI::Option* ids = command->add_option("--token-ids", options->token_ids, "The prompt as token ids: 1,2,3");
-  command->add_flag("--raw", options->raw, "No chat template; always so in this version");
+  command->add_flag("--raw", options->raw,
+                    "The prompt is continued as it is: no chat template, and it may name special tokens");
   command->add_flag("--json", options->json, "Print one JSON object at the end instead of text");
-  CLI::Option* prompt = command->add_option("prompt", options->prompt, "The text to continue; - reads standard input");
+  CLI::Option* prompt = command->add_option("prompt", options->prompt, "What is asked; - reads standard input");
   prompt->excludes(ids);
   command->callback([prompt, ids] {
     if (prompt->count() == 0 && ids->count() == 0) throw CLI::RequiredError("a prompt or --token-ids");

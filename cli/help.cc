@@ -4,7 +4,7 @@ namespace sluice::cli {
 
 const char kFooter[] = R"(
 Examples:
-  sluice generate "The capital of France is"
+  sluice generate "What is the capital of France?"
   sluice chat
   sluice status
   sluice top
@@ -18,17 +18,19 @@ Exit codes:
   2    wrong flags, or the router refused an argument and named it
   130  interrupted by Ctrl-C; the request was cancelled (143: by SIGTERM)
 
+Where the router has API keys, SLUICE_API_KEY is sent with every call.
 `sluice COMMAND --help` explains a command.)";
 
 const char kGenerateFooter[] = R"(
 Examples:
-  sluice generate "The capital of France is"
-  sluice generate --temperature 0.8 --top-p 0.95 --seed 7 --max-tokens 200 "Once upon a time"
-  sluice generate --stop $'\n' --stats "Q: What is 2 + 2? A:"        (TTFT, TPOT and the timeline go to stderr)
+  sluice generate "What is the capital of France?"
+  sluice generate --temperature 0.8 --top-p 0.95 --seed 7 --max-tokens 200 "Tell me about rain."
+  sluice generate --raw --stop $'\n' --stats "Q: What is 2 + 2? A:"        (TTFT, TPOT and the timeline go to stderr)
   sluice generate --token-ids 504,3575,282,4649,314 --json            (one JSON object at the end)
   cat notes.txt | sluice generate --router gpu-box:50051 -            (the prompt from standard input)
 
-The prompt is raw text: it may name special tokens such as <|im_start|>, and no chat template is applied.
+The prompt is a user's message, put into the model's chat template; nothing in it becomes a special token. With --raw, or
+where the model has no template, the model continues the text as it is, which may name special tokens such as <|im_start|>.
 Exit codes: 0 done, 1 unreachable or an error of the server, 2 wrong flags or a refused argument, 130 Ctrl-C.)";
 
 const char kStatusFooter[] = R"(

@@ -14,16 +14,17 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # box -> boxes it may use directly. A box is a folder; the most specific prefix of a path wins.
 ALLOWED = {
     "proto": set(),
+    "config": set(),
     "kernels": set(),
     "engine/files": {"kernels"},
     "engine/text": {"kernels", "engine/files"},
     "engine/block_hash": {"kernels"},
     "engine": {"kernels", "engine/files", "engine/text", "engine/block_hash"},
     "kvtransfer": {"kernels", "proto"},
-    "worker": {"kernels", "engine", "engine/files", "engine/block_hash", "kvtransfer", "proto"},
+    "worker": {"config", "kernels", "engine", "engine/files", "engine/block_hash", "kvtransfer", "proto"},
     "prefill_worker": {"kernels", "worker", "engine", "engine/files", "kvtransfer", "proto"},
     "decode_worker": {"kernels", "worker", "engine", "engine/files", "kvtransfer", "proto"},
-    "router": {"proto", "kernels", "engine/files", "engine/text", "engine/block_hash"},
+    "router": {"config", "proto", "kernels", "engine/files", "engine/text", "engine/block_hash"},
     "simulation": {"router", "proto", "engine/block_hash"},
     "cli": {"proto", "engine/text", "simulation"},
 }
@@ -44,6 +45,7 @@ PURE = [
     "router/move_budget", "router/prefix_index", "router/prefix_book", "router/breaker", "router/step_time",
     "worker/prefix_feed", "worker/whole_answers", "router/core", "router/validate", "router/answer_stream",
     "proto/discovery/backoff", "proto/discovery/key_listing", "proto/discovery/leased_key", "proto/discovery/registry_address",
+    "config/option_names", "config/print_options", "config/yaml_options", "cli/chat/conversation", "cli/top/frame",
     "cli/bench/arrivals", "cli/bench/goodput_search", "cli/bench/http_words", "cli/bench/plot", "cli/bench/report",
     "cli/bench/sse", "cli/bench/summary", "cli/bench/workload",
     "router/http/answer_json", "router/http/api_request", "router/http/chat_answer", "router/http/chat_request", "router/http/common_fields",

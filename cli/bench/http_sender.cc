@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "cli/bench/sse.h"
+#include "cli/channel.h"
 #include "nlohmann/json.hpp"
 
 namespace sluice::cli::bench {
@@ -40,7 +41,7 @@ struct Connection {
 struct Shared {
   SenderOptions options;
   HttpApi api = HttpApi::kCompletions;
-  std::string host_header, model;
+  std::string host_header, model, authorization;
   net::io_context io;
   tcp::resolver::results_type endpoints;
   std::vector<std::unique_ptr<Connection>> idle;
@@ -60,6 +61,7 @@ class HttpCall : public std::enable_shared_from_this<HttpCall> {
     request_.version(11);
     request_.set(http::field::host, shared_.host_header);
     request_.set(http::field::content_type, "application/json");
+    if (!shared_.authorization.empty()) request_.set(http::field::authorization, shared_.authorization);
     request_.body() = std::move(body);
     request_.prepare_payload();
     if (shared_.options.timeout_s > 0) {
@@ -247,6 +249,7 @@ absl::StatusOr<std::pair<int, std::string>> HttpSender::Exchange(http::verb verb
   request.set(http::field::host, shared_->host_header);
   request.set(http::field::content_type, "application/json");
   request.set(http::field::connection, "close");
+  if (!shared_->authorization.empty()) request.set(http::field::authorization, shared_->authorization);
   request.body() = body;
   request.prepare_payload();
   if (!error) http::write(stream, request, error);
@@ -301,6 +304,7 @@ absl::StatusOr<std::unique_ptr<Sender>> OpenHttpSender(HttpApi api, const Sender
   shared->options = options;
   shared->api = api;
   shared->host_header = options.address;
+  if (const std::string key = ApiKey(); !key.empty()) shared->authorization = absl::StrCat("Bearer ", key);
   std::string host = options.address.substr(0, colon);
   if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
   error_code error;
