@@ -35,7 +35,7 @@ SUFFIXES = [".r", ".a.x", "['b']", "[0]", "[-1]", "[99]", "[1:]", "[:-1]", "[::-
 
 # What jinja2 computes when it compiles, or writes with an address, or where Python's ints grow on.
 OUT_OF_SCOPE_TEXTS = ("at 0x", "<built-in", "<Namespace", "<bound", "<function", "<class")
-OUT_OF_SCOPE_ERRORS = ("64 bits", "is not subscriptable", "takes too many steps")
+OUT_OF_SCOPE_ERRORS = ("64 bits", "is not subscriptable", "takes too many steps", "the result of ** is no number")
 
 
 def is_out_of_scope(text, error):

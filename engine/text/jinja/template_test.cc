@@ -123,7 +123,7 @@ TEST(JinjaTemplate, Statements) {
        "02"},
       {"{% for x in [[1, [2, [3]]]] recursive %}{{ loop.depth }}{% if x is iterable %}{{ loop(x) }}{% endif %}{% "
        "endfor %}",
-       "12233"},
+       "122334"},
       {"{% for x in 'ab' %}{{ loop.cycle(1, 2) }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.changed(x) }}{% endfor "
        "%}",
        "1bTrue2aTrue"},
