@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
+
 namespace sluice::router {
 namespace {
 
@@ -32,7 +34,7 @@ uint64_t Calls::Add(std::shared_ptr<CallSink> sink) {
 
 absl::Status Calls::Start(uint64_t call, const pb::GenerateRequest& request, absl::Time received,
                           absl::Duration time_left) {
-  absl::StatusOr<ValidRequest> valid = Validate(request, *model_, capacity_, Draw());
+  absl::StatusOr<ValidRequest> valid = Validate(request, *model_, capacity_, Draw(), absl::Now());
   std::shared_ptr<Call> over;  // destroyed outside the lock
   absl::MutexLock lock(&mutex_);
   auto it = calls_.find(call);

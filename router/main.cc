@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -43,6 +45,9 @@ ServerOptions MakeServerOptions(const Options& options, const engine::ModelFile&
   server.grpc_port = options.grpc_port;
   server.http.host = options.http_host.empty() ? options.host : options.http_host;
   server.http.port = options.http_port;
+  server.http.tls_cert = options.http_tls_cert;
+  server.http.tls_key = options.http_tls_key;
+  server.http.cors_origins = options.cors_origins;
   server.links.router_incarnation = incarnation;
   server.core.router_incarnation = incarnation;
   server.core.seed = incarnation;
@@ -62,6 +67,17 @@ ServerOptions MakeServerOptions(const Options& options, const engine::ModelFile&
   server.core.registry.lease = absl::Milliseconds(options.lease_ms);
   server.core.registry.heartbeat = absl::Milliseconds(options.heartbeat_ms);
   return server;
+}
+
+// The flag's, or the model's.
+absl::StatusOr<engine::ChatTemplate> ReadTemplate(const Options& options, const engine::ModelFile& file) {
+  if (options.chat_template.empty()) return engine::ChatTemplate::Create(file.tokenizer());
+  std::ifstream in(options.chat_template);
+  if (!in) return absl::InvalidArgumentError(absl::StrCat("--chat-template: can't read ", options.chat_template));
+  absl::StatusOr<engine::ChatTemplate> read =
+      engine::ChatTemplate::Create(file.tokenizer(), std::string(std::istreambuf_iterator<char>(in), {}));
+  if (read.ok()) return read;
+  return absl::InvalidArgumentError(absl::StrCat("--chat-template: ", std::string(read.status().message())));
 }
 
 // Null without a registry.
@@ -91,8 +107,19 @@ int Serve(const Options& options) {
   if (!file.ok()) return Fail(file.status());
   absl::StatusOr<std::unique_ptr<engine::Tokenizer>> tokenizer = engine::Tokenizer::Create((*file)->tokenizer());
   if (!tokenizer.ok()) return Fail(tokenizer.status());
-  const ServedModel model = Describe(**file, **tokenizer, options.model, options.served_model_name);
+  ServedModel model = Describe(**file, **tokenizer, options.model, options.served_model_name);
+  absl::StatusOr<engine::ChatTemplate> chat_template = ReadTemplate(options, **file);
+  if (!chat_template.ok()) {
+    if (!options.chat_template.empty()) return Fail(chat_template.status());
+    model.no_chat_template = std::string(chat_template.status().message());
+    LOG(WARNING) << "no conversations: " << model.no_chat_template;
+  } else {
+    model.chat_template = &*chat_template;
+  }
   ServerOptions server_options = MakeServerOptions(options, **file, model);
+  absl::StatusOr<ApiKeys> keys = ApiKeys::Read(options.api_keys);
+  if (!keys.ok()) return Fail(keys.status());
+  server_options.http.keys = *std::move(keys);
   absl::StatusOr<ClusterKey> key = ClusterKey::Read(options.cluster_key);
   if (!key.ok()) return Fail(key.status());
   absl::StatusOr<TransportSecurity> security = TransportSecurity::Read(options.tls);

@@ -43,11 +43,23 @@ std::unique_ptr<CLI::App> MakeParser(Options& options) {
   app->add_option("--grpc-port", options.grpc_port, "Port of the gRPC API; 0 takes a free one (see the ready line)")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  app->add_option("--http-host", options.http_host,
-                  "Address of the HTTP API (OpenAI's /v1/completions); default: --host");
+  app->add_option("--http-host", options.http_host, "Address of the HTTP API (OpenAI's); default: --host");
   app->add_option("--http-port", options.http_port, "Port of the HTTP API; 0 takes a free one, -1 turns it off")
       ->check(CLI::Range(-1, 65535))
       ->capture_default_str();
+  app->add_option("--http-tls-cert", options.http_tls_cert,
+                  "PEM file with the certificate chain of the HTTP API, which then speaks HTTPS");
+  app->add_option("--http-tls-key", options.http_tls_key, "PEM file with the key of that certificate");
+  app->add_option("--api-keys", options.api_keys,
+                  "File with the keys that clients must show (Authorization: Bearer KEY), a line each: KEY or KEY "
+                  "TENANT. Without it everybody may ask");
+  app->add_option("--cors-origin", options.cors_origins,
+                  "Origin whose pages may use the HTTP API from a browser, such as https://app.example; * is any; may "
+                  "be repeated")
+      ->allow_extra_args(false);
+  app->add_option("--chat-template", options.chat_template,
+                  "Jinja file, or tokenizer_config.json, that turns conversations into prompts; default: the one in "
+                  "the model file");
   app->add_option(
       "--served-model-name", options.served_model_name,
       "What answers call the model; default: the name in its file. Requests may use either, and the file's");

@@ -18,6 +18,11 @@ struct Options {
   int grpc_port = 50051;
   std::string http_host;  // empty: host
   int http_port = 8000;   // -1: no HTTP
+  std::string http_tls_cert;
+  std::string http_tls_key;
+  std::string api_keys;  // a file
+  std::vector<std::string> cors_origins;
+  std::string chat_template;  // a file; empty: the model's
   int headroom_tokens = 0;
   int queue_limit = 1024;
   int tenant_queue_limit = 0;

@@ -97,8 +97,8 @@ struct RouterServer::Impl {
         links(options.links, [this](Event event) { loop.Post(std::move(event)); }),
         registry([this](Event event) { loop.Post(std::move(event)); }, options.links.key),
         calls(&model, [this](Event event) { loop.Post(std::move(event)); }),
-        generate(&calls, options.calls),
-        cluster(&loop) {}
+        inference(&calls, options.calls, options.http.keys),
+        cluster(&loop, options.http.keys) {}
 
   void Execute(Action& action) {
     std::visit([this](auto& a) { Do(a); }, action);
@@ -136,7 +136,7 @@ struct RouterServer::Impl {
   WorkerLinks links;
   RegistryService registry;
   Calls calls;
-  GenerateService generate;
+  InferenceService inference;
   ClusterService cluster;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<HttpFront> http;
@@ -152,7 +152,7 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const ServerOp
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &impl->port);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port in use is an error, not a second listener
   AllowKeepalive(builder);
-  builder.RegisterService(&impl->generate);
+  builder.RegisterService(&impl->inference);
   builder.RegisterService(&impl->cluster);
   builder.RegisterService(&impl->registry);
   impl->server = builder.BuildAndStart();
@@ -166,7 +166,9 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const ServerOp
   if (options.http.port >= 0) {
     HttpOptions http_options = options.http;
     http_options.comes_forward = [loop = &impl->loop] { return loop->BusyFor() < kStuckAfter; };
-    http_options.metrics = [loop = &impl->loop] { return Metrics(*loop); };
+    http_options.version = options.core.version;
+    http_options.resources["/metrics"] = {kMetricsType, false,
+                                          [loop = &impl->loop](std::string_view) { return Metrics(*loop); }};
     auto http = HttpFront::Start(http_options, &impl->calls);
     if (!http.ok()) return http.status();
     impl->http = *std::move(http);

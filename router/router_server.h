@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "router/core.h"
 #include "router/generate_call.h"
-#include "router/http_front.h"
+#include "router/http/front.h"
 #include "router/validate.h"
 #include "router/worker_link.h"
 

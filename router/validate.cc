@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/sampling_limits.h"
+#include "router/prompt_tokens.h"
 
 namespace sluice::router {
 namespace {
@@ -47,14 +48,6 @@ absl::Status CheckBytes(const std::string& field, const std::string& value, size
   return Bad(field, absl::StrFormat("must have at most %d bytes, got %d", most, value.size()));
 }
 
-absl::Status CheckModel(const pb::GenerateRequest& request, const ServedModel& model) {
-  const std::string& name = request.model();
-  if (name.empty() || name == model.name) return absl::OkStatus();
-  if (std::find(model.aliases.begin(), model.aliases.end(), name) != model.aliases.end()) return absl::OkStatus();
-  return absl::NotFoundError(
-      absl::StrFormat("model: \"%s\" is not served here; \"%s\" is", name.substr(0, kMaxNameBytes), model.name));
-}
-
 absl::Status CheckIds(const std::string& field, const google::protobuf::RepeatedField<int32_t>& ids, int vocab) {
   for (int i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= vocab) {
@@ -64,40 +57,41 @@ absl::Status CheckIds(const std::string& field, const google::protobuf::Repeated
   return absl::OkStatus();
 }
 
-absl::Status FillPrompt(const pb::GenerateRequest& request, const ServedModel& model, pb::SequenceSpec& sequence) {
-  std::string field;
+absl::StatusOr<std::vector<int32_t>> PromptTokens(const pb::GenerateRequest& request, const ServedModel& model,
+                                                  absl::Time now) {
   switch (request.prompt_case()) {
-    case pb::GenerateRequest::PROMPT_NOT_SET:
-      return Bad("prompt", "is missing; give text or token_ids");
     case pb::GenerateRequest::kChat:
-      return Unsupported("chat", "send text or token_ids");
+      return ChatTokens(request.chat(), model, now);
+    case pb::GenerateRequest::kText:
+      return TextTokens(request.text(), model);
     case pb::GenerateRequest::kTokenIds: {
-      field = "token_ids.ids";
-      if (absl::Status status = CheckIds(field, request.token_ids().ids(), model.vocab); !status.ok()) return status;
-      *sequence.mutable_tokens() = request.token_ids().ids();
-      break;
+      const auto& ids = request.token_ids().ids();
+      if (absl::Status status = CheckIds("token_ids.ids", ids, model.vocab); !status.ok()) return status;
+      return std::vector<int32_t>(ids.begin(), ids.end());
     }
-    case pb::GenerateRequest::kText: {
-      field = "text";
-      const size_t bytes = request.text().size();
-      if (bytes == 0) return Bad(field, "the prompt must not be empty");
-      // Refused before any work: not even the longest tokens could make it fit.
-      if (bytes > size_t(model.context_length) * size_t(std::max(1, model.longest_token))) {
-        return Bad(field, absl::StrFormat("the prompt of %d bytes can't fit the context of %d tokens", bytes,
-                                          model.context_length));
-      }
-      const std::vector<int32_t> ids = model.tokenizer->Encode(request.text(), engine::SpecialText::kParse);
-      sequence.mutable_tokens()->Add(ids.begin(), ids.end());
+    case pb::GenerateRequest::PROMPT_NOT_SET:
       break;
-    }
   }
-  const int count = sequence.tokens_size();
-  if (count == 0) return Bad(field, "the prompt must not be empty");
+  return Bad("prompt", "is missing; give text, token_ids or chat");
+}
+
+const char* PromptField(const pb::GenerateRequest& request) {
+  return request.has_chat() ? "messages" : request.has_text() ? "text" : "token_ids.ids";
+}
+
+absl::Status FillPrompt(const pb::GenerateRequest& request, const ServedModel& model, absl::Time now,
+                        pb::SequenceSpec& sequence) {
+  const absl::StatusOr<std::vector<int32_t>> ids = PromptTokens(request, model, now);
+  if (!ids.ok()) return ids.status();
+  const int count = int(ids->size());
+  if (count == 0) return Bad(PromptField(request), "the prompt must not be empty");
   if (count >= model.context_length) {
-    return Bad(field, absl::StrFormat("the prompt has %d tokens and leaves no room for an answer in the context of %d "
-                                      "tokens; at most %d tokens are allowed",
-                                      count, model.context_length, model.context_length - 1));
+    return Bad(PromptField(request),
+               absl::StrFormat("the prompt has %d tokens and leaves no room for an answer in the context of %d "
+                               "tokens; at most %d tokens are allowed",
+                               count, model.context_length, model.context_length - 1));
   }
+  sequence.mutable_tokens()->Add(ids->begin(), ids->end());
   sequence.set_num_prompt_tokens(count);
   return absl::OkStatus();
 }
@@ -285,6 +279,17 @@ absl::Status FillRest(const pb::GenerateRequest& request, ValidRequest& valid) {
 
 }  // namespace
 
+absl::Status CheckModel(const std::string& name, const ServedModel& model) {
+  if (name.empty() || name == model.name) return absl::OkStatus();
+  if (std::find(model.aliases.begin(), model.aliases.end(), name) != model.aliases.end()) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrFormat("model: \"%s\" is not served here; \"%s\" is", name.substr(0, kMaxNameBytes), model.name));
+}
+
+engine::ToolCallStyle ServedModel::tool_call_style() const {
+  return chat_template == nullptr ? engine::ToolCallStyle::kNone : chat_template->tool_call_style();
+}
+
 ServedModel Describe(const engine::ModelFile& file, const engine::Tokenizer& tokenizer, const std::string& path,
                      const std::string& served_name) {
   ServedModel model;
@@ -308,18 +313,18 @@ ServedModel Describe(const engine::ModelFile& file, const engine::Tokenizer& tok
 }
 
 absl::StatusOr<ValidRequest> Validate(const pb::GenerateRequest& request, const ServedModel& model, int capacity,
-                                      uint64_t draw) {
+                                      uint64_t draw, absl::Time now) {
   ValidRequest valid;
   const pb::SamplingParams& in = request.sampling();
   pb::SamplingParams& out = *valid.sequence.mutable_sampling();
-  if (absl::Status s = CheckModel(request, model); !s.ok()) return s;
+  if (absl::Status s = CheckModel(request.model(), model); !s.ok()) return s;
   if (absl::Status s = CheckUnsupported(request); !s.ok()) return s;
   if (absl::Status s = FillSampling(in, model, out); !s.ok()) return s;
   if (absl::Status s = FillPenalties(in, out); !s.ok()) return s;
   if (absl::Status s = FillBiases(in, model, out); !s.ok()) return s;
   if (absl::Status s = FillStops(in, valid.stop); !s.ok()) return s;
   if (absl::Status s = FillRest(request, valid); !s.ok()) return s;
-  if (absl::Status s = FillPrompt(request, model, valid.sequence); !s.ok()) return s;
+  if (absl::Status s = FillPrompt(request, model, now, valid.sequence); !s.ok()) return s;
   if (absl::Status s = CheckPromptEntries(in, valid.sequence.num_prompt_tokens()); !s.ok()) return s;
   if (absl::Status s = FillLengths(in, model, capacity, valid.sequence.num_prompt_tokens(), out); !s.ok()) return s;
   out.set_seed(in.has_seed() ? in.seed() : draw);

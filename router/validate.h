@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "engine/files/model_file.h"
+#include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 #include "proto/worker.pb.h"
 
@@ -24,7 +25,7 @@ namespace pb = ::sluice::v1;
 inline constexpr size_t kMaxTraceparentBytes = 256;
 inline constexpr size_t kMaxTracestateBytes = 512;
 
-// What the router knows of the model. The tokenizer must outlive it.
+// What the router knows of the model. The tokenizer and the template must outlive it.
 struct ServedModel {
   std::string name;                  // as responses call it
   std::vector<std::string> aliases;  // further names that requests may use
@@ -34,12 +35,19 @@ struct ServedModel {
   std::vector<int32_t> eos_ids;
   int longest_token = 0;  // bytes
   const engine::Tokenizer* tokenizer = nullptr;
+  const engine::ChatTemplate* chat_template = nullptr;              // null: conversations are refused
+  std::string no_chat_template = "the model has no chat template";  // then: why there is none
+
+  engine::ToolCallStyle tool_call_style() const;
 };
 
 // The name is `served_name`, else the one in the file. `aliases`: that one, the path and the file name with and without
 // its ending, so that what was typed for --model works here too.
 ServedModel Describe(const engine::ModelFile& file, const engine::Tokenizer& tokenizer, const std::string& path,
                      const std::string& served_name = "");
+
+// NOT_FOUND unless the request names no model or this one.
+absl::Status CheckModel(const std::string& name, const ServedModel& model);
 
 struct ValidRequest {
   std::string request_id;
@@ -51,8 +59,9 @@ struct ValidRequest {
 };
 
 // capacity: the longest sequence that some live worker can hold, where that is known (> 0); it bounds only the default
-// of max_tokens. draw: a fresh random number, for the seed and the id that the client did not give.
+// of max_tokens. draw: a fresh random number, for the seed and the id that the client did not give. now: for chat
+// templates that write a date.
 absl::StatusOr<ValidRequest> Validate(const pb::GenerateRequest& request, const ServedModel& model, int capacity,
-                                      uint64_t draw);
+                                      uint64_t draw, absl::Time now = absl::UnixEpoch());
 
 }  // namespace sluice::router

@@ -44,7 +44,10 @@ PURE = [
     "router/move_budget", "router/prefix_index", "router/prefix_book", "router/breaker", "router/step_time",
     "worker/prefix_feed", "worker/whole_answers", "router/core", "router/validate", "router/answer_stream",
     "proto/discovery/backoff", "proto/discovery/key_listing", "proto/discovery/leased_key", "proto/discovery/registry_address",
-    "router/http_answer", "router/metrics", "router/http_error", "router/http_head", "router/http_request",
+    "router/http/answer_json", "router/http/api_request", "router/http/chat_answer", "router/http/chat_request", "router/http/common_fields",
+    "router/http/completion_answer", "router/http/completion_request", "router/http/error", "router/http/field_reader", "router/http/head",
+    "router/http/info_bodies", "router/http/json_text", "router/http/json_value", "router/http/routes", "router/http/tool_calls",
+    "router/metrics", "router/prompt_tokens",
 ]
 IMPURE = re.compile(
     r"<(thread|mutex|condition_variable|future|chrono|fstream|iostream|filesystem|sys/\w+|unistd\.h|fcntl\.h)>|"

@@ -74,7 +74,7 @@ class HttpClient {
     const size_t end = received_.find("\r\n\r\n");
     ParseHead(received_.substr(0, end), answer);
     received_.erase(0, end + 4);
-    if (head_only || answer.code == 100) return answer;
+    if (head_only || answer.code == 100 || answer.code == 204) return answer;
     if (answer.headers.contains("content-length")) {
       answer.body = Take(std::stoul(answer.headers["content-length"]));
     } else if (answer.headers.contains("transfer-encoding")) {

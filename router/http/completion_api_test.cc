@@ -9,10 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "router/http_answer.h"
-#include "router/http_error.h"
-#include "router/http_head.h"
-#include "router/http_request.h"
+#include "router/http/completion_answer.h"
+#include "router/http/completion_request.h"
+#include "router/http/error.h"
+#include "router/http/head.h"
+#include "router/http/info_bodies.h"
+#include "router/testing/tiny_served_model.h"
 
 namespace sluice::router {
 namespace {
@@ -28,16 +30,16 @@ std::string Refusal(const std::string& body) {
   return std::string(parsed.status().message());
 }
 
-CompletionRequest Parse(const std::string& body) {
+ApiRequest Parse(const std::string& body) {
   auto parsed = ParseCompletion(body);
   EXPECT_TRUE(parsed.ok()) << body << ": " << parsed.status();
-  return parsed.ok() ? *std::move(parsed) : CompletionRequest{};
+  return parsed.ok() ? *std::move(parsed) : ApiRequest{};
 }
 
 // ---- requests ----
 
 TEST(ParseCompletion, TakesEveryField) {
-  const CompletionRequest parsed = Parse(R"({
+  const ApiRequest parsed = Parse(R"({
     "model": "tiny", "prompt": "Hi \u00e9\n", "max_tokens": 7, "min_tokens": 2, "temperature": 0.5, "top_p": 0.75,
     "top_k": 40, "min_p": 0.25, "seed": 18446744073709551615, "stop": ["a", "b"], "stop_token_ids": [3, 4],
     "ignore_eos": true, "logprobs": 5, "n": 1, "best_of": 1, "presence_penalty": 1, "frequency_penalty": -0.5,
@@ -74,7 +76,7 @@ TEST(ParseCompletion, DefaultsAreThoseOfOpenAi) {
   for (const char* body : {R"({"prompt": "x"})",
                            R"({"prompt": "x", "temperature": null, "max_tokens": null, "logprobs": null, "stop": null,
                                "stream_options": null, "seed": null, "logit_bias": null, "stream": null})"}) {
-    const CompletionRequest parsed = Parse(body);
+    const ApiRequest parsed = Parse(body);
     EXPECT_EQ(parsed.request.sampling().temperature(), 1.0f);
     EXPECT_EQ(parsed.request.sampling().max_tokens(), 16);
     EXPECT_FALSE(parsed.request.sampling().has_logprobs());
@@ -89,22 +91,47 @@ TEST(ParseCompletion, PromptsOfEveryForm) {
   EXPECT_EQ(Parse(R"({"prompt": ["one"]})").request.text(), "one");
   EXPECT_THAT(Parse(R"({"prompt": [1, 2, 3]})").request.token_ids().ids(), ElementsAre(1, 2, 3));
   EXPECT_THAT(Parse(R"({"prompt": [[4, 5]]})").request.token_ids().ids(), ElementsAre(4, 5));
-  // Emptiness is Validate's to refuse.
-  EXPECT_TRUE(Parse(R"({"prompt": []})").request.has_token_ids());
+  // The emptiness of a prompt is Validate's to refuse.
+  EXPECT_THAT(Parse(R"({"prompt": [[]]})").request.token_ids().ids(), ElementsAre());
   EXPECT_TRUE(Parse(R"({"prompt": ""})").request.has_text());
-  const std::string several = "prompt: only one prompt per request is supported";
-  EXPECT_EQ(Refusal(R"({"prompt": ["a", "b"]})"), several);
-  EXPECT_EQ(Refusal(R"({"prompt": [[1], [2]]})"), several);
-  EXPECT_EQ(Refusal(R"({"prompt": [[1], 2]})"), several);
-  EXPECT_EQ(Refusal(R"({"prompt": ["a", 1]})"), several);
-  EXPECT_EQ(Refusal(R"({"prompt": ["a", [1]]})"), several);
-  for (const char* bad : {"5", "true", "{}", R"([1, "a"])", R"([["a"]])", "[[[1]]]", "[{}]", "[1.5]", "[null]",
-                          "[1, [2]]", "[[1, true]]"}) {
+  for (const char* mixed :
+       {R"([[1], 2])", R"([1, [2]])", R"(["a", 1])", R"([1, "a"])", R"(["a", [1]])", R"([[1], "a"])", R"([["a"]])"}) {
+    EXPECT_THAT(Refusal(absl::StrCat(R"({"prompt": )", mixed, "}")), testing::EndsWith("got a mix")) << mixed;
+  }
+  for (const char* bad : {"5", "true", "{}", "[[[1]]]", "[{}]", "[1.5]", "[null]", "[[1, true]]"}) {
     EXPECT_THAT(Refusal(absl::StrCat(R"({"prompt": )", bad, "}")), StartsWith("prompt: must be ")) << bad;
   }
   EXPECT_THAT(Refusal(R"({"prompt": [2147483648]})"), "prompt: is out of range");
   EXPECT_THAT(Refusal(R"({"model": "m"})"), StartsWith("prompt: is missing"));
   EXPECT_THAT(Refusal(R"({"prompt": null})"), StartsWith("prompt: is missing"));
+}
+
+TEST(ParseCompletion, SeveralPrompts) {
+  const ApiRequest texts = Parse(R"({"prompt": ["a", "b", ""], "max_tokens": 3})");
+  ASSERT_EQ(texts.count(), 3u);
+  EXPECT_EQ(texts.Request(0).text(), "a");
+  EXPECT_EQ(texts.Request(1).text(), "b");
+  EXPECT_TRUE(texts.Request(2).has_text());
+  EXPECT_EQ(texts.Request(2).sampling().max_tokens(), 3);
+  const ApiRequest ids = Parse(R"({"prompt": [[1, 2], [], [3]]})");
+  ASSERT_EQ(ids.count(), 3u);
+  EXPECT_THAT(ids.Request(0).token_ids().ids(), ElementsAre(1, 2));
+  EXPECT_THAT(ids.Request(1).token_ids().ids(), ElementsAre());
+  EXPECT_THAT(ids.Request(2).token_ids().ids(), ElementsAre(3));
+  std::string many;
+  for (size_t i = 0; i <= kMaxPrompts; ++i) absl::StrAppend(&many, i == 0 ? "" : ",", "\"x\"");
+  EXPECT_EQ(Refusal(absl::StrCat(R"({"prompt": [)", many, "]}")), "prompt: at most 128 prompts are allowed");
+}
+
+TEST(ParseCompletion, EchoAsksForThePrompt) {
+  const ApiRequest plain = Parse(R"({"prompt": "x", "echo": true})");
+  EXPECT_TRUE(plain.echo);
+  EXPECT_FALSE(plain.request.sampling().has_prompt_logprobs());
+  const ApiRequest scored = Parse(R"({"prompt": "x", "echo": true, "logprobs": 2, "max_tokens": 0})");
+  EXPECT_EQ(scored.request.sampling().prompt_logprobs(), 2);
+  EXPECT_EQ(scored.request.sampling().max_tokens(), 1);
+  EXPECT_TRUE(scored.no_answer);
+  EXPECT_FALSE(scored.prompt_logprobs);
 }
 
 TEST(ParseCompletion, WrongTypesAreNamed) {
@@ -132,7 +159,10 @@ TEST(ParseCompletion, WrongTypesAreNamed) {
       {R"("stream_options": true)", "stream_options: must be an object, got a boolean"},
       {R"("stream_options": {"include_usage": 1})", "stream_options.include_usage: must be a boolean, got a number"},
       {R"("user": 1)", "user: must be a string, got a number"},
-      {R"("echo": true)", "echo: is not supported yet; only false is allowed"},
+      {R"("echo": 1)", "echo: must be a boolean, got a number"},
+      {R"("echo": true, "logprobs": 1, "stream": true)",
+       "echo: with logprobs is not available in a stream; leave out \"stream\""},
+      {R"("skip_special_tokens": false)", "skip_special_tokens: is not supported yet; only true is allowed"},
       {R"("best_of": 2)", "best_of: is not supported yet; only 1 is allowed"},
       {R"("suffix": "x")", "suffix: is not supported yet; leave it out"},
       {R"("logit_bias": {"5": "1"})", "logit_bias: must be a number, got a string"},
@@ -162,7 +192,7 @@ TEST(ParseCompletion, NumbersMayBeSpelledFreely) {
 }
 
 TEST(ParseCompletion, UnknownFieldsOfAnyShapeAreIgnored) {
-  const CompletionRequest parsed = Parse(
+  const ApiRequest parsed = Parse(
       R"({"a": [{"prompt": 5, "stream": [true]}, [[1]]], "prompt": "x", "b": {"prompt": {"max_tokens": "z"}}, "c": null})");
   EXPECT_EQ(parsed.request.text(), "x");
   EXPECT_FALSE(parsed.stream);
@@ -236,7 +266,7 @@ pb::GenerateResponse Last(pb::FinishReason reason, const std::string& text = "")
   return response;
 }
 
-const CompletionAnswer::Names kNames = {"id-1", "tiny \"m\"", 1700000000};
+const AnswerNames kNames = {"id-1", "tiny \"m\"", 1700000000};
 
 std::vector<Json> Events(const std::string& bytes) {
   std::vector<Json> events;
@@ -249,12 +279,12 @@ std::vector<Json> Events(const std::string& bytes) {
 }
 
 TEST(CompletionAnswer, WholeAnswer) {
-  CompletionAnswer answer({}, kNames);
+  CompletionAnswer answer({}, kNames, nullptr);
   pb::GenerateResponse prompt;
   prompt.mutable_prompt()->set_seed(1);
-  EXPECT_EQ(answer.Add(prompt), "");
-  EXPECT_EQ(answer.Add(Delta("Hello")), "");
-  const Json body = Json::parse(answer.Add(Last(pb::FINISH_REASON_LENGTH, " \xc3\xa9\"\n")));
+  EXPECT_EQ(answer.Add(0, prompt), "");
+  EXPECT_EQ(answer.Add(0, Delta("Hello")), "");
+  const Json body = Json::parse(answer.Add(0, Last(pb::FINISH_REASON_LENGTH, " \xc3\xa9\"\n")));
   EXPECT_EQ(body,
             Json::parse(R"({"id": "id-1", "object": "text_completion", "created": 1700000000, "model": "tiny \"m\"",
     "choices": [{"text": "Hello é\"\n", "index": 0, "logprobs": null, "finish_reason": "length"}],
@@ -263,17 +293,17 @@ TEST(CompletionAnswer, WholeAnswer) {
 }
 
 TEST(CompletionAnswer, StreamedAnswer) {
-  CompletionRequest request;
+  ApiRequest request;
   request.stream = true;
-  CompletionAnswer answer(request, kNames);
-  EXPECT_EQ(answer.Add(Delta("")), "");
-  const std::vector<Json> first = Events(answer.Add(Delta("a")));
+  CompletionAnswer answer(request, kNames, nullptr);
+  EXPECT_EQ(answer.Add(0, Delta("")), "");
+  const std::vector<Json> first = Events(answer.Add(0, Delta("a")));
   ASSERT_EQ(first.size(), 1u);
   EXPECT_EQ(first[0]["choices"][0]["text"], "a");
   EXPECT_EQ(first[0]["choices"][0]["finish_reason"], nullptr);
   EXPECT_EQ(first[0]["object"], "text_completion");
   EXPECT_FALSE(first[0].contains("usage"));
-  const std::string rest = answer.Add(Last(pb::FINISH_REASON_STOP));
+  const std::string rest = answer.Add(0, Last(pb::FINISH_REASON_STOP));
   EXPECT_TRUE(rest.ends_with("\n\ndata: [DONE]\n\n"));
   const std::vector<Json> last = Events(rest);
   ASSERT_EQ(last.size(), 1u);
@@ -282,21 +312,22 @@ TEST(CompletionAnswer, StreamedAnswer) {
 
 TEST(CompletionAnswer, EveryChoiceUnderItsIndex) {
   for (const bool stream : {false, true}) {
-    CompletionRequest request;
+    ApiRequest request;
     request.stream = stream;
-    CompletionAnswer answer(request, kNames);
-    std::string bytes = answer.Add(Delta("a", {"a"}));
+    request.request.mutable_sampling()->set_n(2);
+    CompletionAnswer answer(request, kNames, nullptr);
+    std::string bytes = answer.Add(0, Delta("a", {"a"}));
     for (const char* text : {"b", "c"}) {
       pb::GenerateResponse delta = Delta(text, {text});
       delta.mutable_choices(0)->set_index(1);
-      bytes += answer.Add(delta);
+      bytes += answer.Add(0, delta);
     }
     pb::GenerateResponse last = Last(pb::FINISH_REASON_LENGTH, "!");
     pb::ChoiceDelta& second = *last.add_choices();
     second.set_index(1);
     second.set_text("?");
     second.set_finish_reason(pb::FINISH_REASON_STOP);
-    bytes += answer.Add(last);
+    bytes += answer.Add(0, last);
     std::map<int, std::string> texts;
     std::map<int, Json> reasons;
     const std::vector<Json> objects = stream ? Events(bytes) : std::vector<Json>{Json::parse(bytes)};
@@ -318,11 +349,11 @@ TEST(CompletionAnswer, EveryChoiceUnderItsIndex) {
 }
 
 TEST(CompletionAnswer, UsageOfAStreamWhenAskedFor) {
-  CompletionRequest request;
+  ApiRequest request;
   request.stream = request.include_usage = true;
-  CompletionAnswer answer(request, kNames);
-  EXPECT_EQ(Events(answer.Add(Delta("a")))[0]["usage"], nullptr);
-  const std::vector<Json> last = Events(answer.Add(Last(pb::FINISH_REASON_STOP)));
+  CompletionAnswer answer(request, kNames, nullptr);
+  EXPECT_EQ(Events(answer.Add(0, Delta("a")))[0]["usage"], nullptr);
+  const std::vector<Json> last = Events(answer.Add(0, Last(pb::FINISH_REASON_STOP)));
   ASSERT_EQ(last.size(), 2u);
   EXPECT_TRUE(last[0].contains("usage"));
   EXPECT_EQ(last[1]["choices"], Json::array());
@@ -330,24 +361,25 @@ TEST(CompletionAnswer, UsageOfAStreamWhenAskedFor) {
 }
 
 TEST(CompletionAnswer, LogprobsOfTokensThatAreHalfACharacter) {
-  CompletionRequest request;
+  ApiRequest request;
   request.stream = true;
-  CompletionAnswer answer(request, kNames);
-  const Json first = Events(answer.Add(Delta("a", {"a", "\xe2\x80"})))[0]["choices"][0]["logprobs"];
+  CompletionAnswer answer(request, kNames, nullptr);
+  const Json first = Events(answer.Add(0, Delta("a", {"a", "\xe2\x80"})))[0]["choices"][0]["logprobs"];
   EXPECT_EQ(first["tokens"], Json({"a", "bytes:\\xe2\\x80"}));
   EXPECT_EQ(first["token_logprobs"], Json({-0.5, -0.5}));
   EXPECT_EQ(first["text_offset"], Json({0, 1}));
   EXPECT_EQ(first["top_logprobs"][0], Json({{"bytes:\\xe2\\x80", -9999.0}, {"a", -0.5}}));
-  const Json second = Events(answer.Add(Delta("", {"\x9c", "b"})))[0]["choices"][0];  // no text, but news
+  const Json second = Events(answer.Add(0, Delta("", {"\x9c", "b"})))[0]["choices"][0];  // no text, but news
   EXPECT_EQ(second["logprobs"]["tokens"], Json({"bytes:\\x9c", "b"}));
   EXPECT_EQ(second["logprobs"]["text_offset"], Json({2, 2}));
   EXPECT_EQ(second["text"], "");
 }
 
 TEST(CompletionAnswer, ThePromptsLogprobsByTokenId) {
-  CompletionRequest request;
-  request.request.mutable_sampling()->set_prompt_logprobs(1);
-  CompletionAnswer answer(request, kNames);
+  ApiRequest request;
+  request.request.mutable_sampling()->set_n(2);
+  request.prompt_logprobs = true;
+  CompletionAnswer answer(request, kNames, nullptr);
   const auto add = [](pb::TokenLogprob& to, int id, const std::string& token, float logprob) {
     to.set_token_id(id);
     to.set_token(token);
@@ -361,10 +393,10 @@ TEST(CompletionAnswer, ThePromptsLogprobsByTokenId) {
   pb::TokenLogprobs& not_among_them = *more.mutable_prompt()->add_logprobs();
   add(*not_among_them.mutable_sampled(), 5, "\xe2\x80", -std::numeric_limits<float>::infinity());
   add(*not_among_them.add_top(), 9, "b", -0.25f);
-  for (const pb::GenerateResponse& response : {first, more, Delta("x")}) EXPECT_EQ(answer.Add(response), "");
+  for (const pb::GenerateResponse& response : {first, more, Delta("x")}) EXPECT_EQ(answer.Add(0, response), "");
   pb::GenerateResponse last = Last(pb::FINISH_REASON_STOP);
   last.add_choices()->set_index(1);
-  const Json body = Json::parse(answer.Add(last));
+  const Json body = Json::parse(answer.Add(0, last));
   const Json expected = Json::parse(R"([null, {"4": {"logprob": -0.5, "rank": 1, "decoded_token": "a"}},
       {"9": {"logprob": -0.25, "rank": 1, "decoded_token": "b"},
        "5": {"logprob": -9999.0, "rank": null, "decoded_token": "bytes:\\xe2\\x80"}}])");
@@ -372,12 +404,102 @@ TEST(CompletionAnswer, ThePromptsLogprobsByTokenId) {
   for (const Json& choice : body["choices"]) EXPECT_EQ(choice["prompt_logprobs"], expected);
 }
 
+TEST(CompletionAnswer, SeveralPromptsUnderOneAnswer) {
+  for (const bool stream : {false, true}) {
+    ApiRequest request;
+    request.prompts = {Prompt("p"), Prompt("q")};
+    request.stream = stream;
+    request.include_usage = true;
+    CompletionAnswer answer(request, kNames, nullptr);
+    std::string bytes = answer.Add(1, Delta("b"));
+    bytes += answer.Add(1, Last(pb::FINISH_REASON_STOP));
+    EXPECT_EQ(bytes.find("[DONE]"), std::string::npos);
+    bytes += answer.Add(0, Last(pb::FINISH_REASON_LENGTH, "a"));
+    std::map<int, std::string> texts;
+    const std::vector<Json> objects = stream ? Events(bytes) : std::vector<Json>{Json::parse(bytes)};
+    for (const Json& object : objects) {
+      for (const Json& choice : object["choices"]) texts[choice["index"].get<int>()] += choice["text"];
+    }
+    EXPECT_EQ(texts, (std::map<int, std::string>{{0, "a"}, {1, "b"}}));
+    EXPECT_EQ(objects.back()["usage"]["total_tokens"], 14);
+    EXPECT_EQ(objects.back()["usage"]["prompt_tokens_details"]["cached_tokens"], 4);
+  }
+}
+
+TEST(CompletionAnswer, UsageInEveryEvent) {
+  ApiRequest request;
+  request.stream = request.include_usage = request.continuous_usage = true;
+  CompletionAnswer answer(request, kNames, nullptr);
+  pb::GenerateResponse delta = Delta("a");
+  for (int id : {1, 2, 3}) delta.mutable_prompt()->add_token_ids(id);
+  delta.mutable_choices(0)->add_token_ids(7);
+  const Json usage = Events(answer.Add(0, delta))[0]["usage"];
+  EXPECT_EQ(usage["prompt_tokens"], 3);
+  EXPECT_EQ(usage["completion_tokens"], 1);
+}
+
+TEST(CompletionAnswer, TimingWhenAskedFor) {
+  ApiRequest request;
+  request.timing = true;
+  CompletionAnswer answer(request, kNames, nullptr);
+  pb::GenerateResponse last = Last(pb::FINISH_REASON_STOP, "x");
+  last.mutable_timing()->set_ttft_ms(12.5);
+  last.mutable_timing()->set_transfer_bytes(1 << 20);
+  last.mutable_timing()->set_moves(1);
+  pb::TimelineEvent& event = *last.mutable_timing()->add_timeline();
+  event.set_name("piece_acked");
+  event.set_amount(77);
+  const Json timing = Json::parse(answer.Add(0, last))["timing"][0];
+  EXPECT_EQ(timing["ttft_ms"], 12.5);
+  EXPECT_EQ(timing["transfer_bytes"], 1 << 20);
+  EXPECT_EQ(timing["moves"], 1);
+  EXPECT_EQ(timing["timeline"][0]["name"], "piece_acked");
+  EXPECT_EQ(timing["timeline"][0]["amount"], 77);
+}
+
+TEST(CompletionAnswer, EchoesThePrompt) {
+  const TinyServedModel model;
+  for (const bool as_ids : {false, true}) {
+    const std::vector<int32_t> ids = model.Encode("hello");
+    ApiRequest request;
+    request.echo = request.no_answer = true;
+    request.request.mutable_sampling()->set_logprobs(0);
+    pb::GenerateResponse prompt;
+    for (const int32_t id : ids) prompt.mutable_prompt()->add_token_ids(id);
+    for (size_t i = 1; i < ids.size(); ++i) {
+      pb::TokenLogprob& sampled = *prompt.mutable_prompt()->add_logprobs()->mutable_sampled();
+      sampled.set_token(std::string(model.tokenizer().TokenBytes(ids[i])));
+      sampled.set_logprob(-1);
+    }
+    if (!as_ids) request.request.set_text("hello");
+    CompletionAnswer answer(request, kNames, &model.tokenizer());
+    EXPECT_EQ(answer.Add(0, prompt), "");
+    const Json body = Json::parse(answer.Add(0, Last(pb::FINISH_REASON_STOP, "unseen")));
+    const Json& choice = body["choices"][0];
+    EXPECT_EQ(choice["text"], "hello");
+    EXPECT_EQ(choice["finish_reason"], "length");
+    EXPECT_FALSE(choice.contains("prompt_logprobs"));
+    EXPECT_EQ(body["usage"]["completion_tokens"], 0);
+    std::string text;
+    for (const Json& token : choice["logprobs"]["tokens"]) text += token;
+    EXPECT_EQ(text, "hello");
+    EXPECT_EQ(choice["logprobs"]["token_logprobs"].size(), ids.size());
+    EXPECT_TRUE(choice["logprobs"]["token_logprobs"][0].is_null());
+  }
+}
+
 TEST(ModelsBody, ListsTheModel) {
-  const Json body = Json::parse(ModelsBody("tiny", "models/tiny.gguf", 512, 5));
+  ServedModel model;
+  model.name = "tiny";
+  model.root = "models/tiny.gguf";
+  model.context_length = 512;
+  const Json body = Json::parse(ModelsBody(model, 5));
   EXPECT_EQ(body["object"], "list");
   EXPECT_EQ(body["data"][0]["id"], "tiny");
   EXPECT_EQ(body["data"][0]["root"], "models/tiny.gguf");
   EXPECT_EQ(body["data"][0]["max_model_len"], 512);
+  EXPECT_EQ(Json::parse(*ModelBody(model, "tiny", 5)), body["data"][0]);
+  EXPECT_EQ(ModelBody(model, "huge", 5).status().code(), absl::StatusCode::kNotFound);
 }
 
 // ---- errors ----

@@ -1,4 +1,4 @@
-#include "router/http_call.h"
+#include "router/http/call.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "router/http_session.h"
+#include "router/http/session.h"
 
 #include <glog/logging.h>
 #include <poll.h>
@@ -27,12 +27,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "router/event_loop.h"
-#include "router/http_answer.h"
-#include "router/http_call.h"
-#include "router/http_error.h"
-#include "router/http_head.h"
-#include "router/http_request.h"
-#include "router/metrics.h"
+#include "router/http/connection.h"
+#include "router/http/error.h"
+#include "router/http/head.h"
+#include "router/http/running_answer.h"
 
 namespace sluice::router {
 namespace {
@@ -57,23 +55,23 @@ std::string_view View(boost::beast::string_view text) {
 // every co_await stands alone.
 class Session final : public HttpSession, public std::enable_shared_from_this<Session> {
  public:
-  Session(tcp::socket socket, HttpShared* shared)
+  Session(tcp::socket socket, HttpShared* shared, net::ssl::context* tls)
       : shared_(*shared),
-        socket_(std::move(socket)),
-        deadline_timer_(socket_.get_executor()),
-        wake_timer_(socket_.get_executor()),
-        poll_timer_(socket_.get_executor()),
+        connection_(std::move(socket), tls),
+        deadline_timer_(connection_.get_executor()),
+        wake_timer_(connection_.get_executor()),
+        poll_timer_(connection_.get_executor()),
         buffer_(kBufferBytes) {}
-  ~Session() override { CancelCall(); }
 
-  net::any_io_executor Executor() { return socket_.get_executor(); }
+  net::any_io_executor Executor() { return connection_.get_executor(); }
   net::awaitable<void> Run(std::shared_ptr<Session> self);
   void Drain() override;
 
  private:
   // Coroutines.
+  net::awaitable<void> Greet();        // of TLS
   net::awaitable<bool> ReadRequest();  // false: the connection ends, with `out_` as its last words
-  net::awaitable<void> Deliver();      // the answer of `call_`
+  net::awaitable<void> Deliver();      // `answer_`
   net::awaitable<void> Write();        // `out_`
   net::awaitable<void> Wait();         // for the next Wake, also one that has been already
   net::awaitable<void> Linger();
@@ -81,23 +79,17 @@ class Session final : public HttpSession, public std::enable_shared_from_this<Se
   // What a request gets.
   bool MeetExpectation();  // false: refused
   void AnswerBrokenRequest(error_code error);
-  absl::Status TakeHead();
-  void Route();
-  void AnswerGet(const std::string& path);
-  void Complete();
-  void StartCall(CompletionRequest request, absl::Time received);
-  bool Collect();  // what `call_` has to say so far; true at its end
-
-  void AnswerMetrics();
-  void Reply(int code, const std::string& body, HttpFields more = {}, const char* type = "application/json");
-  void ReplyError(const absl::Status& status, absl::Duration retry_after = absl::ZeroDuration());
+  void TakeHead();
+  void Answer();
+  void Start(const ApiRequest& request, absl::Time received);
+  bool Collect();  // what `answer_` has to say so far; true at its end
+  void Reply(HttpReply reply);
 
   // The client's presence, while its request is answered.
   void Watch();
   void Poll();
   void StopWatching();
   void Gone();
-  void CancelCall();
 
   void Wake();
   void SetDeadline(absl::Duration after);
@@ -106,7 +98,7 @@ class Session final : public HttpSession, public std::enable_shared_from_this<Se
   void Close();
 
   HttpShared& shared_;
-  tcp::socket socket_;
+  Connection connection_;
   net::steady_timer deadline_timer_;
   net::steady_timer wake_timer_;
   net::steady_timer poll_timer_;
@@ -116,13 +108,10 @@ class Session final : public HttpSession, public std::enable_shared_from_this<Se
   boost::beast::flat_buffer buffer_;  // received, not parsed
   std::optional<http::request_parser<http::string_body>> parser_;
   HttpHead head_;
+  HttpFields cors_;  // of the running request
   std::string out_;  // to be sent
 
-  // The running completion.
-  std::shared_ptr<HttpCall> call_;
-  uint64_t call_id_ = 0;  // 0: none
-  std::optional<CompletionAnswer> answer_;
-  bool stream_ = false;
+  std::unique_ptr<RunningAnswer> answer_;  // of the running request; null: none
   bool head_sent_ = false;
   std::string body_;  // of an answer that isn't streamed
 
@@ -136,11 +125,12 @@ class Session final : public HttpSession, public std::enable_shared_from_this<Se
 // ---- the connection ----
 
 net::awaitable<void> Session::Run([[maybe_unused]] std::shared_ptr<Session> self) {
-  bool open = true;
+  if (connection_.encrypted()) co_await Greet();
+  bool open = !gone_;
   while (open) {
     open = co_await ReadRequest();
-    if (open) Route();
-    if (call_ != nullptr) co_await Deliver();
+    if (open) Answer();
+    if (answer_ != nullptr) co_await Deliver();
     if (!out_.empty() && !gone_) co_await Write();
     open = open && !gone_ && head_.keep_alive;
   }
@@ -148,15 +138,23 @@ net::awaitable<void> Session::Run([[maybe_unused]] std::shared_ptr<Session> self
   Close();
 }
 
+net::awaitable<void> Session::Greet() {
+  error_code error;
+  SetDeadline(shared_.options.receive);
+  co_await connection_.Handshake(net::redirect_error(net::use_awaitable, error));
+  NoDeadline();
+  if (error) gone_ = true;
+}
+
 void Session::Drain() {
-  net::post(socket_.get_executor(), [self = shared_from_this()] {
+  net::post(connection_.get_executor(), [self = shared_from_this()] {
     if (self->idle_) self->Close();
   });
 }
 
 void Session::Close() {
   error_code ignored;
-  socket_.close(ignored);
+  connection_.socket().close(ignored);
   deadline_timer_.cancel();
   NoDeadline();
 }
@@ -164,11 +162,14 @@ void Session::Close() {
 // Closing a socket with unread bytes would reset the connection, and the client might never see its answer.
 net::awaitable<void> Session::Linger() {
   error_code error;
-  socket_.shutdown(tcp::socket::shutdown_send, error);
   SetDeadline(kLinger);
+  if (connection_.encrypted()) co_await connection_.SayGoodbye(net::redirect_error(net::use_awaitable, error));
+  if (error) co_return;
+  connection_.socket().shutdown(tcp::socket::shutdown_send, error);
   buffer_.clear();
   while (!error) {
-    co_await socket_.async_read_some(buffer_.prepare(kReadBytes), net::redirect_error(net::use_awaitable, error));
+    co_await connection_.socket().async_read_some(buffer_.prepare(kReadBytes),
+                                                  net::redirect_error(net::use_awaitable, error));
   }
 }
 
@@ -209,9 +210,9 @@ net::awaitable<void> Session::Wait() {
 
 net::awaitable<void> Session::Write() {
   error_code error;
-  const bool slow = call_ != nullptr && call_->too_slow();
+  const bool slow = answer_ != nullptr && answer_->too_slow();
   SetDeadline(slow ? shared_.options.slow_grace : shared_.options.send);
-  co_await net::async_write(socket_, net::buffer(out_), net::redirect_error(net::use_awaitable, error));
+  co_await net::async_write(connection_, net::buffer(out_), net::redirect_error(net::use_awaitable, error));
   NoDeadline();
   out_.clear();
   if (error) gone_ = true;
@@ -229,20 +230,20 @@ net::awaitable<bool> Session::ReadRequest() {
     if (shared_.draining) co_return false;
     idle_ = true;
     SetDeadline(shared_.options.idle);
-    const size_t count =
-        co_await socket_.async_read_some(buffer_.prepare(kReadBytes), net::redirect_error(net::use_awaitable, error));
+    const size_t count = co_await connection_.async_read_some(buffer_.prepare(kReadBytes),
+                                                              net::redirect_error(net::use_awaitable, error));
     idle_ = false;
     buffer_.commit(count);
     if (error) gone_ = true;
     if (error) co_return false;
   }
   SetDeadline(shared_.options.receive);
-  co_await http::async_read_header(socket_, buffer_, *parser_, net::redirect_error(net::use_awaitable, error));
+  co_await http::async_read_header(connection_, buffer_, *parser_, net::redirect_error(net::use_awaitable, error));
   if (!error) {
     if (!MeetExpectation()) co_return false;
     if (!out_.empty()) co_await Write();
     SetDeadline(shared_.options.receive);
-    co_await http::async_read(socket_, buffer_, *parser_, net::redirect_error(net::use_awaitable, error));
+    co_await http::async_read(connection_, buffer_, *parser_, net::redirect_error(net::use_awaitable, error));
   }
   NoDeadline();
   if (error) AnswerBrokenRequest(error);
@@ -257,124 +258,66 @@ bool Session::MeetExpectation() {
     if (!parser_->is_done()) out_ = "HTTP/1.1 100 Continue\r\n\r\n";
     return true;
   }
-  Reply(417, ErrorBody(417, "Expect: only 100-continue is supported"));
+  Reply({417, ErrorBody(417, "Expect: only 100-continue is supported")});
   return false;
 }
 
 void Session::AnswerBrokenRequest(error_code error) {
   const HttpOptions& options = shared_.options;
   if (error == http::error::body_limit) {
-    Reply(413, ErrorBody(413, absl::StrFormat("the body may have at most %d bytes", options.body_bytes)));
+    Reply({413, ErrorBody(413, absl::StrFormat("the body may have at most %d bytes", options.body_bytes))});
   } else if (error == http::error::header_limit) {
-    Reply(431, ErrorBody(431, absl::StrFormat("the headers may have at most %d bytes", options.header_bytes)));
+    Reply({431, ErrorBody(431, absl::StrFormat("the headers may have at most %d bytes", options.header_bytes))});
   } else if (error.category() == make_error_code(http::error::bad_method).category() &&
              error != http::error::end_of_stream && error != http::error::partial_message) {
-    Reply(400, ErrorBody(400, absl::StrCat("malformed HTTP: ", error.message())));
+    Reply({400, ErrorBody(400, absl::StrCat("malformed HTTP: ", error.message()))});
   } else {
     gone_ = true;  // the client closed the connection, or took too long
   }
 }
 
-// Fills `head_`; not OK when the client's request id is not one.
-absl::Status Session::TakeHead() {
+void Session::TakeHead() {
   const auto& request = parser_->get();
   head_.http10 = request.version() < 11;
   head_.keep_alive = request.keep_alive();
   head_.is_head = request.method() == http::verb::head;
-  const std::string_view id = View(request["x-request-id"]);
-  const bool given = IsRequestId(id);
-  head_.request_id = given ? std::string(id) : absl::StrFormat("cmpl-%016x", shared_.calls->Draw());
-  if (given || id.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError("x-request-id: must have at most 256 characters, all of them printable ASCII");
+  cors_ = CorsFields(shared_.options, View(request[http::field::origin]));
 }
 
 // ---- answering ----
 
-void Session::Route() {
-  const absl::Status head = TakeHead();
-  const auto& request = parser_->get();
-  const std::string path(PathOf(View(request.target())));
-  VLOG(1) << "http: " << request.method_string() << " " << path << " " << head_.request_id;
-  const bool is_completion = path == "/v1/completions";
-  if (!is_completion && path != "/v1/models" && path != "/health/live" && path != "/health/ready" &&
-      path != "/metrics") {
-    return Reply(404, ErrorBody(404,
-                                "no such path; there are /v1/completions, /v1/models, /health/live, "
-                                "/health/ready and /metrics"));
-  }
-  const bool is_get = request.method() == http::verb::get || head_.is_head;
-  if (is_completion ? request.method() != http::verb::post : !is_get) {
-    const std::string allowed = is_completion ? "POST" : "GET, HEAD";
-    return Reply(405, ErrorBody(405, absl::StrCat("this path takes ", allowed, " only")), {{"Allow", allowed}});
-  }
-  if (!head.ok()) return ReplyError(head);
-  is_completion ? Complete() : AnswerGet(path);
-}
-
-void Session::AnswerGet(const std::string& path) {
-  if (path == "/v1/models") {
-    const ServedModel& model = shared_.calls->model();
-    return Reply(200, ModelsBody(model.name, model.root, model.context_length, shared_.started));
-  }
-  if (path == "/metrics") return AnswerMetrics();
-  if (shared_.options.comes_forward && !shared_.options.comes_forward()) {
-    return ReplyError(absl::UnavailableError("the router is stuck"));
-  }
-  if (path == "/health/live") return Reply(200, "{\"status\":\"live\"}");
-  if (shared_.ready && !shared_.draining) return Reply(200, "{\"status\":\"ready\"}");
-  ReplyError(absl::UnavailableError("no worker is ready"));
-}
-
-void Session::AnswerMetrics() {
-  if (!shared_.options.metrics) return ReplyError(absl::NotFoundError("this router has no metrics"));
-  const absl::StatusOr<std::string> text = shared_.options.metrics();
-  if (!text.ok()) return ReplyError(text.status());
-  Reply(200, *text, {}, kMetricsType);
-}
-
-void Session::Complete() {
+void Session::Answer() {
   const absl::Time received = MonotonicNow();
-  const auto& message = parser_->get();
-  if (const auto encoding = message.find(http::field::content_encoding);
-      encoding != message.end() && !boost::beast::iequals(encoding->value(), "identity")) {
-    return Reply(415, ErrorBody(415, "the body must not be compressed"));
-  }
-  absl::StatusOr<CompletionRequest> parsed = ParseCompletion(message.body());
-  if (!parsed.ok()) return ReplyError(parsed.status());
-  parsed->request.set_request_id(head_.request_id);
-  if (const auto parent = FitForTrace(View(message["traceparent"]), kMaxTraceparentBytes); !parent.empty()) {
-    const auto state = FitForTrace(View(message["tracestate"]), kMaxTracestateBytes);
-    parsed->request.mutable_trace()->set_traceparent(std::string(parent));
-    parsed->request.mutable_trace()->set_tracestate(std::string(state));
-  }
+  TakeHead();
+  const auto& request = parser_->get();
+  HttpMessage message{View(request.method_string()), View(request.target()), request.body(),
+                      [&request](std::string_view name) { return View(request[name]); }, ""};
+  const absl::Status id = TakeRequestId(message, shared_.calls->Draw());
+  head_.request_id = message.request_id;
+  VLOG(1) << "http: " << message.method << " " << PathOf(message.target) << " " << head_.request_id;
+  std::variant<HttpReply, ApiRequest> outcome = id.ok() ? Handle(shared_, message) : ErrorReply(id);
   parser_.reset();  // a long prompt need not wait in it
-  StartCall(*std::move(parsed), received);
+  if (HttpReply* reply = std::get_if<HttpReply>(&outcome)) return Reply(*std::move(reply));
+  Start(std::get<ApiRequest>(outcome), received);
 }
 
-void Session::StartCall(CompletionRequest request, absl::Time received) {
-  // An answer that isn't streamed is taken as it comes: it can't wait for its client.
-  const size_t outbox = request.stream ? shared_.options.outbox_bytes : std::numeric_limits<size_t>::max();
-  auto call = std::make_shared<HttpCall>(outbox, [weak = weak_from_this()] {
+void Session::Start(const ApiRequest& request, absl::Time received) {
+  const AnswerNames names{head_.request_id, shared_.calls->model().name, absl::ToUnixSeconds(absl::Now())};
+  const auto wake = [weak = weak_from_this()] {
     const std::shared_ptr<Session> self = weak.lock();
     if (self == nullptr) return;
-    net::post(self->socket_.get_executor(), [self] {
+    net::post(self->connection_.get_executor(), [self] {
       // A client that never reads again doesn't hold up its connection's end.
-      if (self->call_ != nullptr && self->call_->too_slow()) self->SetDeadline(self->shared_.options.slow_grace);
+      if (self->answer_ != nullptr && self->answer_->too_slow()) self->SetDeadline(self->shared_.options.slow_grace);
       self->Wake();
     });
-  });
-  call_id_ = shared_.calls->Add(call);
-  if (absl::Status started = shared_.calls->Start(call_id_, request.request, received); !started.ok()) {
-    call_id_ = 0;
-    return ReplyError(started);
-  }
-  call_ = std::move(call);
-  const CompletionAnswer::Names names{head_.request_id, shared_.calls->model().name, absl::ToUnixSeconds(absl::Now())};
-  answer_.emplace(request, names);
-  stream_ = request.stream;
+  };
+  auto started = RunningAnswer::Start(shared_.calls, request, names, shared_.options.outbox_bytes, received, wake);
+  if (!started.ok()) return Reply(ErrorReply(started.status()));
+  answer_ = *std::move(started);
   head_sent_ = false;
   body_.clear();
-  if (stream_ && head_.http10) head_.keep_alive = false;  // the end of the connection ends the answer
+  if (request.stream && head_.http10) head_.keep_alive = false;  // the end of the connection ends the answer
 }
 
 net::awaitable<void> Session::Deliver() {
@@ -389,57 +332,46 @@ net::awaitable<void> Session::Deliver() {
       co_await Wait();
     }
   }
-  CancelCall();
-  call_.reset();
+  answer_.reset();
   StopWatching();
   while (watch_pending_) co_await Wait();
 }
 
 bool Session::Collect() {
-  const HttpCall::Batch batch = call_->Take();
-  std::string bytes;
-  for (const pb::GenerateResponse& response : batch.responses) bytes += answer_->Add(response);
-  const bool ended = batch.end.has_value();
-  const bool failed = ended && !batch.end->ok();
+  RunningAnswer::News news = answer_->Take();
+  const bool ended = news.end.has_value();
+  const bool failed = ended && !news.end->ok();
   if (failed && !head_sent_) {
-    ReplyError(*batch.end, batch.retry_after);
+    Reply(ErrorReply(*news.end, news.retry_after));
     return true;
   }
-  if (!stream_) {
-    body_ += bytes;  // the end may come later than the last response
-    if (ended) Reply(200, std::exchange(body_, ""));
+  if (!answer_->stream()) {
+    body_ += news.bytes;  // the end may come later than the last response
+    if (ended) Reply({200, std::exchange(body_, "")});
     return ended;
   }
-  if (failed) bytes += CompletionAnswer::ErrorEvent(*batch.end);
-  if (!bytes.empty() && !std::exchange(head_sent_, true)) {
+  if (failed) news.bytes += SseError(*news.end);
+  if (!news.bytes.empty() && !std::exchange(head_sent_, true)) {
     if (shared_.draining) head_.keep_alive = false;
-    HttpFields more;
-    if (!head_.http10) more.emplace_back("Transfer-Encoding", "chunked");
-    out_ = HeadBytes(head_, 200, "text/event-stream; charset=utf-8", more);
+    HttpFields fields = cors_;
+    if (!head_.http10) fields.emplace_back("Transfer-Encoding", "chunked");
+    out_ = HeadBytes(head_, 200, "text/event-stream; charset=utf-8", fields);
   }
   if (head_.http10) {
-    out_ += bytes;
+    out_ += news.bytes;
   } else {
-    if (!bytes.empty()) absl::StrAppend(&out_, absl::Hex(bytes.size()), "\r\n", bytes, "\r\n");
+    if (!news.bytes.empty()) absl::StrAppend(&out_, absl::Hex(news.bytes.size()), "\r\n", news.bytes, "\r\n");
     if (ended) out_ += "0\r\n\r\n";
   }
   return ended;
 }
 
-void Session::Reply(int code, const std::string& body, HttpFields more, const char* type) {
+void Session::Reply(HttpReply reply) {
   if (shared_.draining) head_.keep_alive = false;
-  more.emplace_back("Content-Length", absl::StrCat(body.size()));
-  out_ = HeadBytes(head_, code, type, more);
-  if (!head_.is_head) out_ += body;
-}
-
-void Session::ReplyError(const absl::Status& status, absl::Duration retry_after) {
-  const int code = HttpCode(status);
-  HttpFields more;
-  if (code == 429 || retry_after > absl::ZeroDuration()) {
-    more.emplace_back("Retry-After", RetryAfterSeconds(retry_after));
-  }
-  Reply(code, ErrorBody(status), std::move(more));
+  reply.fields.insert(reply.fields.end(), cors_.begin(), cors_.end());
+  if (reply.code != 204) reply.fields.emplace_back("Content-Length", absl::StrCat(reply.body.size()));
+  out_ = HeadBytes(head_, reply.code, reply.type, reply.fields);
+  if (!head_.is_head) out_ += reply.body;
 }
 
 // ---- the client's presence ----
@@ -450,7 +382,7 @@ void Session::Watch() {
   if (!watching_) return;
   if (buffer_.size() >= kPipelinedBytes) return Poll();
   watch_pending_ = true;
-  socket_.async_read_some(buffer_.prepare(kReadBytes), [self = shared_from_this()](error_code error, size_t count) {
+  connection_.async_read_some(buffer_.prepare(kReadBytes), [self = shared_from_this()](error_code error, size_t count) {
     self->watch_pending_ = false;
     self->buffer_.commit(count);
     if (!error) {
@@ -468,7 +400,7 @@ void Session::Poll() {
   poll_timer_.expires_after(kPollPeriod);
   poll_timer_.async_wait([self = shared_from_this()](error_code) {
     self->watch_pending_ = false;
-    pollfd peer{self->socket_.native_handle(), POLLRDHUP, 0};
+    pollfd peer{self->connection_.socket().native_handle(), POLLRDHUP, 0};
     if (self->watching_ && poll(&peer, 1, 0) > 0) self->Gone();
     if (self->watching_) self->Poll();
     self->Wake();
@@ -479,24 +411,21 @@ void Session::StopWatching() {
   watching_ = false;
   poll_timer_.cancel();
   error_code ignored;
-  if (watch_pending_) socket_.cancel(ignored);
+  if (watch_pending_) connection_.socket().cancel(ignored);
 }
 
 void Session::Gone() {
   gone_ = true;
   watching_ = false;
-  CancelCall();
+  if (answer_ != nullptr) answer_->Cancel();
   Close();  // ends a write that is under way, too
-}
-
-void Session::CancelCall() {
-  if (call_id_ != 0) shared_.calls->Cancel(std::exchange(call_id_, 0), absl::CancelledError("the client is gone"));
 }
 
 }  // namespace
 
-std::shared_ptr<HttpSession> StartSession(tcp::socket socket, HttpShared* shared, std::function<void()> ended) {
-  auto session = std::make_shared<Session>(std::move(socket), shared);
+std::shared_ptr<HttpSession> StartSession(tcp::socket socket, HttpShared* shared, net::ssl::context* tls,
+                                          std::function<void()> ended) {
+  auto session = std::make_shared<Session>(std::move(socket), shared, tls);
   const auto executor = session->Executor();
   net::co_spawn(executor, session->Run(session), [ended = std::move(ended)](const std::exception_ptr& thrown) {
     if (thrown != nullptr) LOG(ERROR) << "an HTTP session ended with an exception";

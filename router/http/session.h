@@ -4,25 +4,14 @@
 // long as its coroutine.
 #pragma once
 
-#include <atomic>
 #include <boost/asio/ip/tcp.hpp>
-#include <cstdint>
+#include <boost/asio/ssl/context.hpp>
 #include <functional>
 #include <memory>
 
-#include "router/calls.h"
-#include "router/http_front.h"
+#include "router/http/api.h"
 
 namespace sluice::router {
-
-// What the sessions of a front share.
-struct HttpShared {
-  HttpOptions options;
-  Calls* calls = nullptr;
-  int64_t started = 0;  // seconds since 1970
-  std::atomic<bool> ready = false;
-  std::atomic<bool> draining = false;
-};
 
 class HttpSession {
  public:
@@ -30,9 +19,9 @@ class HttpSession {
   virtual void Drain() = 0;  // closes it when it has no request; from any thread
 };
 
-// Serves the connection, whose executor must be a strand. `shared` must outlive the session; `ended` runs when it is
-// over.
+// Serves the connection, whose executor must be a strand. `shared` and `tls` (null: without) must outlive the session;
+// `ended` runs when it is over.
 std::shared_ptr<HttpSession> StartSession(boost::asio::ip::tcp::socket socket, HttpShared* shared,
-                                          std::function<void()> ended);
+                                          boost::asio::ssl::context* tls, std::function<void()> ended);
 
 }  // namespace sluice::router

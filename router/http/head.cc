@@ -1,9 +1,11 @@
-#include "router/http_head.h"
+#include "router/http/head.h"
 
 #include <algorithm>
 #include <boost/beast/http/status.hpp>
 #include <cstdint>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 namespace sluice::router {
@@ -33,6 +35,26 @@ std::string_view PathOf(std::string_view target) {
     target = slash == std::string_view::npos ? "/" : target.substr(slash);
   }
   return target.substr(0, target.find('?'));
+}
+
+std::string_view QueryOf(std::string_view target) {
+  const size_t mark = target.find('?');
+  return mark == std::string_view::npos ? "" : target.substr(mark + 1);
+}
+
+std::string DecodePath(std::string_view part) {
+  std::string text;
+  for (size_t i = 0; i < part.size(); ++i) {
+    const std::string_view digits = part.substr(std::min(part.size(), i + 1), 2);
+    if (part[i] == '%' && digits.size() == 2 && absl::ascii_isxdigit(static_cast<unsigned char>(digits[0])) &&
+        absl::ascii_isxdigit(static_cast<unsigned char>(digits[1]))) {
+      text += absl::HexStringToBytes(std::string(digits));
+      i += 2;
+    } else {
+      text += part[i];
+    }
+  }
+  return text;
 }
 
 std::string_view FitForTrace(std::string_view value, size_t limit) {

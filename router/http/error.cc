@@ -1,4 +1,4 @@
-#include "router/http_error.h"
+#include "router/http/error.h"
 
 #include <nlohmann/json.hpp>
 
@@ -13,6 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 const char* Type(int http_code) {
+  if (http_code == 401) return "authentication_error";
   if (http_code == 429) return "rate_limit_error";
   return http_code < 500 ? "invalid_request_error" : "server_error";
 }
@@ -29,6 +30,7 @@ std::string Body(int http_code, absl::string_view message, absl::string_view par
 absl::string_view HttpName(absl::string_view field) {
   if (field == "text" || field == "token_ids.ids") return "prompt";
   if (field == "request_id") return "x-request-id";
+  if (field == "template_arguments") return "chat_template_kwargs";
   return absl::StripPrefix(field, "sampling.");
 }
 
@@ -37,7 +39,9 @@ absl::string_view FieldOf(absl::string_view message) {
   const size_t colon = message.find(": ");
   if (colon == absl::string_view::npos) return "";
   for (const char c : message.substr(0, colon)) {
-    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '.' && c != '-') return "";
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) &&
+        absl::string_view("_.-[]").find(c) == absl::string_view::npos)
+      return "";
   }
   return message.substr(0, colon);
 }
@@ -46,6 +50,8 @@ absl::string_view CodeName(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kNotFound:
       return "model_not_found";
+    case absl::StatusCode::kUnauthenticated:
+      return "invalid_api_key";
     case absl::StatusCode::kResourceExhausted:
       return "rate_limit_exceeded";
     case absl::StatusCode::kUnavailable:
@@ -66,6 +72,8 @@ int HttpCode(const absl::Status& status) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kOutOfRange:
       return 400;
+    case absl::StatusCode::kUnauthenticated:
+      return 401;
     case absl::StatusCode::kNotFound:
       return 404;
     case absl::StatusCode::kResourceExhausted:

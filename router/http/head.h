@@ -25,6 +25,12 @@ std::string HeadBytes(const HttpHead& request, int code, const std::string& cont
 // The path of a request's target in origin or absolute form, without its query.
 std::string_view PathOf(std::string_view target);
 
+// The query of a request's target, without its '?'; empty: none.
+std::string_view QueryOf(std::string_view target);
+
+// A part of a path with its %XX resolved; what is no such escape stays.
+std::string DecodePath(std::string_view part);
+
 // A header of a trace context as it may be passed on: printable ASCII of at most `limit` characters. A client is not to
 // blame for what its proxies add, so anything else counts as absent.
 std::string_view FitForTrace(std::string_view value, size_t limit);

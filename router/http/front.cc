@@ -1,4 +1,4 @@
-#include "router/http_front.h"
+#include "router/http/front.h"
 
 #include <glog/logging.h>
 #include <netinet/tcp.h>
@@ -11,10 +11,12 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
+#include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <list>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -24,8 +26,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "router/http_error.h"
-#include "router/http_session.h"
+#include "router/http/error.h"
+#include "router/http/session.h"
 
 namespace sluice::router {
 namespace {
@@ -68,12 +70,14 @@ struct HttpFront::Impl {
     shared.started = absl::ToUnixSeconds(absl::Now());
   }
 
+  absl::Status ReadTls();
   absl::Status Listen();
   error_code Bind(const tcp::endpoint& endpoint);
   net::awaitable<void> Accept(tcp::acceptor* acceptor);
   void Adopt(tcp::socket socket);
 
   HttpShared shared;
+  std::optional<net::ssl::context> tls;
   int port = 0;
   std::vector<std::thread> threads;
 
@@ -85,6 +89,25 @@ struct HttpFront::Impl {
   net::io_context io{kThreads};
   std::list<tcp::acceptor> acceptors;
 };
+
+absl::Status HttpFront::Impl::ReadTls() {
+  const HttpOptions& options = shared.options;
+  if (options.tls_cert.empty() && options.tls_key.empty()) return absl::OkStatus();
+  if (options.tls_cert.empty() || options.tls_key.empty()) {
+    return absl::InvalidArgumentError("--http-tls-cert and --http-tls-key belong together");
+  }
+  tls.emplace(net::ssl::context::tls_server);
+  error_code error;
+  tls->set_options(net::ssl::context::default_workarounds | net::ssl::context::no_tlsv1 | net::ssl::context::no_tlsv1_1,
+                   error);
+  if (tls->use_certificate_chain_file(options.tls_cert, error); error) {
+    return absl::InvalidArgumentError(absl::StrFormat("--http-tls-cert: %s: %s", options.tls_cert, error.message()));
+  }
+  if (tls->use_private_key_file(options.tls_key, net::ssl::context::pem, error); error) {
+    return absl::InvalidArgumentError(absl::StrFormat("--http-tls-key: %s: %s", options.tls_key, error.message()));
+  }
+  return absl::OkStatus();
+}
 
 error_code HttpFront::Impl::Bind(const tcp::endpoint& endpoint) {
   error_code error;
@@ -128,7 +151,7 @@ void HttpFront::Impl::Adopt(tcp::socket socket) {
     id = next_session++;
     sessions[id];
   }
-  std::weak_ptr<HttpSession> session = StartSession(std::move(socket), &shared, [this, id] {
+  std::weak_ptr<HttpSession> session = StartSession(std::move(socket), &shared, tls ? &*tls : nullptr, [this, id] {
     absl::MutexLock lock(&mutex);
     sessions.erase(id);
   });
@@ -155,6 +178,7 @@ net::awaitable<void> HttpFront::Impl::Accept(tcp::acceptor* acceptor) {
 
 absl::StatusOr<std::unique_ptr<HttpFront>> HttpFront::Start(const HttpOptions& options, Calls* calls) {
   auto impl = std::make_unique<Impl>(options, calls);
+  if (absl::Status status = impl->ReadTls(); !status.ok()) return status;
   if (absl::Status status = impl->Listen(); !status.ok()) return status;
   for (tcp::acceptor& acceptor : impl->acceptors) {
     net::co_spawn(acceptor.get_executor(), impl->Accept(&acceptor), net::detached);
