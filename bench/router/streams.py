@@ -85,7 +85,7 @@ async def slow(address, count, vanish):
 
 
 def watch_slow(count):
-    worker_flags = ["--max-running", 128]
+    worker_flags = ["--max-seqs", 128]
     with Cluster(workers=1, worker_flags=worker_flags) as cluster:
         host, port = cluster.router.fields["http"].rsplit(":", 1)
         pid, baseline = cluster.router.process.pid, cluster.blocks_free()
