@@ -5,17 +5,17 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "config/config_file.h"
+#include "engine/files/chat_template_file.h"
 #include "engine/files/model_file.h"
 #include "engine/text/tokenizer.h"
 #include "proto/discovery/key_keeper.h"
@@ -74,12 +74,9 @@ ServerOptions MakeServerOptions(const Options& options, const engine::ModelFile&
 // The flag's, or the model's.
 absl::StatusOr<engine::ChatTemplate> ReadTemplate(const Options& options, const engine::ModelFile& file) {
   if (options.chat_template.empty()) return engine::ChatTemplate::Create(file.tokenizer());
-  std::ifstream in(options.chat_template);
-  if (!in) return absl::InvalidArgumentError(absl::StrCat("--chat-template: can't read ", options.chat_template));
-  absl::StatusOr<engine::ChatTemplate> read =
-      engine::ChatTemplate::Create(file.tokenizer(), std::string(std::istreambuf_iterator<char>(in), {}));
-  if (read.ok()) return read;
-  return absl::InvalidArgumentError(absl::StrCat("--chat-template: ", std::string(read.status().message())));
+  absl::StatusOr<engine::ChatTemplateFile> read = engine::ReadChatTemplateFile(options.chat_template);
+  if (!read.ok()) return read.status();
+  return engine::ChatTemplate::Create(file.tokenizer(), std::move(read->jinja), std::move(read->tool_use_jinja));
 }
 
 // Null without a registry.
@@ -112,7 +109,10 @@ int Serve(const Options& options) {
   ServedModel model = Describe(**file, **tokenizer, options.model, options.served_model_name);
   absl::StatusOr<engine::ChatTemplate> chat_template = ReadTemplate(options, **file);
   if (!chat_template.ok()) {
-    if (!options.chat_template.empty()) return Fail(chat_template.status());
+    if (!options.chat_template.empty()) {
+      return Fail(
+          absl::InvalidArgumentError(absl::StrCat("--chat-template: ", std::string(chat_template.status().message()))));
+    }
     model.no_chat_template = std::string(chat_template.status().message());
     LOG(WARNING) << "no conversations: " << model.no_chat_template;
   } else {

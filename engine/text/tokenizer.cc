@@ -1,5 +1,6 @@
 #include "engine/text/tokenizer.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -191,7 +192,8 @@ std::vector<int32_t> Tokenizer::EncodePrompt(std::string_view text, std::span<co
     done = match->begin + match->length;
   }
   impl_->EncodePlain(text.substr(done), ids);
-  if (impl_->bos_id >= 0 && (ids.empty() || ids[0] != impl_->bos_id)) ids.insert(ids.begin(), impl_->bos_id);
+  const bool has_bos = std::find(ids.begin(), ids.end(), impl_->bos_id) != ids.end();
+  if (impl_->bos_id >= 0 && !has_bos) ids.insert(ids.begin(), impl_->bos_id);
   return ids;
 }
 

@@ -39,8 +39,8 @@ class Tokenizer {
 
   // Text of which a chat template wrote `template_text` (ascending, apart) and a user the rest: names of control tokens
   // count only where they lie in one piece of the template's. What is between special tokens is encoded as one text,
-  // whoever wrote it. Where add_bos of the file applies, the beginning-of-text token is added unless the text begins
-  // with it; nothing is added at the end.
+  // whoever wrote it. Where add_bos of the file applies, the beginning-of-text token is added unless the template
+  // wrote it; nothing is added at the end.
   std::vector<int32_t> EncodePrompt(std::string_view text, std::span<const TextSpan> template_text) const;
 
   // The raw bytes that a token stands for; may be part of a character. A control token's name. Empty for unused tokens

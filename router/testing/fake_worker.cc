@@ -264,7 +264,7 @@ void FakeWorker::Produce(Stream* stream, const std::atomic<bool>* over) {
       }
       if (out.events_size() > 0) stream->Write(out);
     }
-    absl::SleepFor(absl::Microseconds(200));
+    absl::SleepFor(options_.step);
   }
 }
 

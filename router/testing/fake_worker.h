@@ -36,6 +36,7 @@ struct FakeScript {
 };
 
 struct FakeWorkerOptions {
+  absl::Duration step = absl::Microseconds(200);  // from one message to the next
   pb::Role role = pb::ROLE_BOTH;
   uint64_t incarnation = 1;
   int port = 0;

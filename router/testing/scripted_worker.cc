@@ -1,6 +1,7 @@
-// A worker that computes nothing and says a given text, for tests of the router as a process: FakeWorker on a command line.
+// A worker that computes nothing and says a given text, for tests of the router as a process: FakeWorker on a command
+// line.
 //
-//   scripted_worker --model FILE --router-port PORT --text "..." [--delay-ms N] [--tokens-per-message N]
+//   scripted_worker --model FILE --router-port PORT --text "..." [--delay-ms N] [--step-ms N] [--tokens-per-message N]
 //
 // It answers every request with the text's tokens, over and over up to max_tokens; a client ends it with a stop string.
 #include <signal.h>
@@ -20,6 +21,7 @@ namespace {
 int Main(int argc, char** argv) {
   std::string model, text;
   int router_port = 0, delay_ms = 0;
+  double step_ms = 0.2;
   FakeScript script;
   FakeWorkerOptions options;
   CLI::App app("A worker that says a given text", "scripted_worker");
@@ -27,6 +29,7 @@ int Main(int argc, char** argv) {
   app.add_option("--router-port", router_port)->required();
   app.add_option("--text", text)->required();
   app.add_option("--delay-ms", delay_ms);
+  app.add_option("--step-ms", step_ms);
   app.add_option("--tokens-per-message", script.tokens_per_message);
   app.add_option("--max-running", options.max_running);
   CLI11_PARSE(app, argc, argv);
@@ -42,6 +45,7 @@ int Main(int argc, char** argv) {
   if (!tokenizer.ok()) return std::fprintf(stderr, "%s\n", std::string(tokenizer.status().message()).c_str()), 1;
   script.ids = (*tokenizer)->Encode(text, engine::SpecialText::kParse, false);
   script.delay = absl::Milliseconds(delay_ms);
+  options.step = absl::Milliseconds(step_ms);
   options.model_hash = (*file)->ContentHash();
   FakeWorker worker(options, script, router_port);
   std::printf("sluice_scripted ready: port=%d\n", worker.port());

@@ -74,9 +74,7 @@ Value Interpreter::EvaluateDict(const Expression& e, Scope& scope) {
   DictBuilder dict;
   for (size_t i = 0; i < e.parts.size(); i += 2) {
     Value key = Evaluate(*e.parts[i], scope);
-    if (key.Is(Kind::kDict) || (key.Is(Kind::kList) && key.list().kind != ListKind::kTuple)) {
-      Fail(Concat("unhashable type: '", TypeName(key), "'"));
-    }
+    NeedHashable(key);
     Value value = Evaluate(*e.parts[i + 1], scope);
     dict.Set(std::move(key), std::move(value));
   }

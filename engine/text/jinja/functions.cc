@@ -59,6 +59,7 @@ Value Dict(Environment& env, const Arguments& arguments) {
   DictBuilder dict;
   int64_t others = 0;  // keys that are not text are looked for in turn
   for (auto& [key, value] : Entries(env, arguments)) {
+    NeedHashable(key);
     if (!key.Is(Kind::kText)) env.budget().Step(++others);
     dict.Set(std::move(key), std::move(value));
   }

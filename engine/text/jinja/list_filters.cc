@@ -68,8 +68,10 @@ struct Keyed {
   Value item;
 };
 
-void SortByKeys(Environment& env, std::vector<Keyed>& items, bool reverse) {
+// Python compares lists of keys for being equal first, and single keys never.
+void SortByKeys(Environment& env, std::vector<Keyed>& items, bool reverse, bool single_key) {
   const auto less = [&](const Keyed& a, const Keyed& b) {
+    if (single_key) return Less(env, a.keys[0], b.keys[0]);
     for (size_t i = 0; i < a.keys.size(); ++i) {
       if (!Equal(a.keys[i], b.keys[i], &env.budget())) return Less(env, a.keys[i], b.keys[i]);
     }
@@ -99,7 +101,7 @@ std::vector<Value> ItemsOfKeyed(std::vector<Keyed> keyed) {
 Value SortFilter(Environment& env, const Value& value, const Arguments& arguments) {
   const auto given = Bind(arguments, "sort", {"reverse", "case_sensitive", "attribute"});
   std::vector<Keyed> keyed = WithKeys(env, value, given[2], given[1] != nullptr && IsTrue(*given[1]));
-  SortByKeys(env, keyed, given[0] != nullptr && IsTrue(*given[0]));
+  SortByKeys(env, keyed, given[0] != nullptr && IsTrue(*given[0]), /*single_key=*/false);
   return env.heap().NewList(ItemsOfKeyed(std::move(keyed)));
 }
 
@@ -113,7 +115,7 @@ Value DictSortFilter(Environment& env, const Value& value, const Arguments& argu
     const Value sort_key = SortKey(env, by == "key" ? key : item, nullptr, given[0] != nullptr && IsTrue(*given[0]));
     keyed.push_back({{sort_key}, env.heap().NewList({key, item}, ListKind::kTuple)});
   }
-  SortByKeys(env, keyed, given[2] != nullptr && IsTrue(*given[2]));
+  SortByKeys(env, keyed, given[2] != nullptr && IsTrue(*given[2]), /*single_key=*/true);
   return env.heap().NewList(ItemsOfKeyed(std::move(keyed)));
 }
 
@@ -136,6 +138,7 @@ Value UniqueFilter(Environment& env, const Value& value, const Arguments& argume
   std::vector<Value> seen, items;
   for (const Value& item : ItemsOf(env, value)) {
     const Value key = SortKey(env, item, given[1], given[0] != nullptr && IsTrue(*given[0]));
+    NeedHashable(key);
     if (std::any_of(seen.begin(), seen.end(), [&](const Value& s) { return Equal(s, key, &env.budget()); })) continue;
     seen.push_back(key);
     items.push_back(item);
@@ -210,7 +213,7 @@ Value GroupByFilter(Environment& env, const Value& value, const Arguments& argum
     const Value key = SortKey(env, name, nullptr, case_sensitive);
     keyed.push_back({{key}, env.heap().NewList({name, item})});
   }
-  SortByKeys(env, keyed, /*reverse=*/false);
+  SortByKeys(env, keyed, /*reverse=*/false, /*single_key=*/true);
   std::vector<Value> groups;
   for (size_t i = 0; i < keyed.size();) {
     std::vector<Value> members;

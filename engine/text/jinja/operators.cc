@@ -170,8 +170,7 @@ bool Contains(Environment& env, const Value& container, const Value& item) {
       env.budget().StepBytes(container.text().size());
       return container.bytes().find(item.bytes()) != std::string::npos;
     case Kind::kDict:
-      if (item.Is(Kind::kList) && item.list().kind != ListKind::kTuple) Fail("unhashable type: 'list'");
-      if (item.Is(Kind::kDict)) Fail("unhashable type: 'dict'");
+      NeedHashable(item);
       if (!item.Is(Kind::kText)) env.budget().Step(static_cast<int64_t>(container.dict().entries.size()));
       return container.dict().Find(item) != nullptr;
     default:
@@ -230,6 +229,11 @@ std::vector<Value> ItemsOf(Environment& env, const Value& value) {
     default:
       Fail(Concat("'", TypeName(value), "' object is not iterable"));
   }
+}
+
+void NeedHashable(const Value& value) {
+  const bool is_list = value.Is(Kind::kList) && value.list().kind != ListKind::kTuple;
+  if (is_list || value.Is(Kind::kDict)) Fail(Concat("unhashable type: '", TypeName(value), "'"));
 }
 
 int64_t NeedInteger(const Value& value, std::string_view what) {

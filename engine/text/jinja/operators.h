@@ -32,11 +32,14 @@ Value GetItem(Environment& env, const Value& value, const Value& key);
 // value[begin:end:step]; the parts may be none.
 Value GetSlice(Environment& env, const Value& value, const Value& begin, const Value& end, const Value& step);
 
-// nullopt-like: -1 if it has no length.
+// In items or characters; -1 if the value has no length.
 int64_t LengthOf(const Value& value);
 bool IsIterable(const Value& value);
 // The items that a loop over the value sees; a generator is used up.
 std::vector<Value> ItemsOf(Environment& env, const Value& value);
+
+// Throws Error for what cannot be a key of a mapping: lists and mappings.
+void NeedHashable(const Value& value);
 
 // An int argument of something called `what`.
 int64_t NeedInteger(const Value& value, std::string_view what);

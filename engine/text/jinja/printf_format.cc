@@ -28,8 +28,10 @@ class Formatter {
       at_ = percent;
       if (at_ < bytes_.size()) Conversion();
     }
-    const bool is_tuple = IsTuple();
-    if (!arguments_.Is(Kind::kDict) && next_ < (is_tuple ? arguments_.list().items.size() : size_t{1})) {
+    // Python lets mappings, and what else has items, go unused.
+    const bool may_be_left =
+        arguments_.Is(Kind::kDict) || arguments_.Is(Kind::kUndefined) || (arguments_.Is(Kind::kList) && !IsTuple());
+    if (!may_be_left && next_ < (IsTuple() ? arguments_.list().items.size() : size_t{1})) {
       Fail("not all arguments converted during string formatting");
     }
     return std::move(out_);

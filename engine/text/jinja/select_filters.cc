@@ -10,6 +10,7 @@ namespace {
 
 Value MapFilter(Environment& env, const Value& value, const Arguments& arguments) {
   std::vector<Value> mapped;
+  if (!IsTrue(value)) return env.heap().NewIterator({});  // also what could not be looped over
   if (arguments.positional.empty()) {
     const auto given = Bind(arguments, "map", {"attribute", "default"}, 1);
     for (const Value& item : ItemsOf(env, value)) {
@@ -28,6 +29,7 @@ Value MapFilter(Environment& env, const Value& value, const Arguments& arguments
 // select, reject: by a test of the item, or its truth; selectattr, rejectattr: of one of its attributes.
 template <bool kKeep, bool kByAttribute>
 Value SelectFilter(Environment& env, const Value& value, const Arguments& arguments) {
+  if (!IsTrue(value)) return env.heap().NewIterator({});
   const size_t skipped = kByAttribute ? 1 : 0;
   if (arguments.positional.size() < skipped) Fail("Missing parameter for attribute name");
   const bool has_test = arguments.positional.size() > skipped;

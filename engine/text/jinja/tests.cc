@@ -89,25 +89,27 @@ bool IsSameAs(Environment&, const Value& value, const Arguments& arguments) {
   return value.SameAs(*Bind(arguments, "sameas", {"other"}, 1)[0]);
 }
 
-int64_t Remainder(Environment& env, const Value& value, int64_t divisor) {
-  return NeedInteger(Arithmetic(env, "%", value, Value(divisor)), "what a test divides");
+bool HasRemainder(Environment& env, const Value& value, const Value& divisor, int64_t remainder) {
+  return Equal(Arithmetic(env, "%", value, divisor), Value(remainder));
 }
 bool IsOdd(Environment& env, const Value& value, const Arguments& arguments) {
   Bind(arguments, "odd", {});
-  return Remainder(env, value, 2) == 1;
+  return HasRemainder(env, value, Value(int64_t{2}), 1);
 }
 bool IsEven(Environment& env, const Value& value, const Arguments& arguments) {
   Bind(arguments, "even", {});
-  return Remainder(env, value, 2) == 0;
+  return HasRemainder(env, value, Value(int64_t{2}), 0);
 }
 bool IsDivisibleBy(Environment& env, const Value& value, const Arguments& arguments) {
-  return Remainder(env, value, NeedInteger(*Bind(arguments, "divisibleby", {"num"}, 1)[0], "num")) == 0;
+  return HasRemainder(env, value, *Bind(arguments, "divisibleby", {"num"}, 1)[0], 0);
 }
 
 bool IsFilterName(Environment&, const Value& value, const Arguments&) {
+  NeedHashable(value);
   return value.Is(Kind::kText) && FindFilter(value.bytes()) != nullptr;
 }
 bool IsTestName(Environment&, const Value& value, const Arguments&) {
+  NeedHashable(value);
   return value.Is(Kind::kText) && FindTest(value.bytes()) != nullptr;
 }
 

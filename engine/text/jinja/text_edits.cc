@@ -137,7 +137,7 @@ std::vector<Text> SplitAtSpace(const Text& text, int64_t most, bool from_right) 
     while (begin < end) {
       size_t word = begin;
       if (most == 0) {
-        word = end - TrailingSpace(bytes.substr(begin));
+        word = end;  // the rest as it is
       } else {
         while (word < end && !IsSpace(CharacterAt(bytes, word).value)) word += CharacterAt(bytes, word).length;
       }
@@ -150,7 +150,7 @@ std::vector<Text> SplitAtSpace(const Text& text, int64_t most, bool from_right) 
   while (end > 0 && end > LeadingSpace(bytes)) {
     size_t word = end;
     if (most == 0) {
-      word = LeadingSpace(bytes);
+      word = 0;
     } else {
       while (word > 0 && !IsSpace(CharacterAt(bytes, CharacterBefore(bytes, word)).value)) {
         word = CharacterBefore(bytes, word);
