@@ -17,7 +17,7 @@ FILTERS = ["upper", "lower", "title", "capitalize", "trim", "length", "first", "
            "round", "round(1)", "round(0, 'floor')", "sum", "min", "max", "items|list", "dictsort", "map('upper')|list", "map(attribute='r')|list",
            "map(attribute='k', default=0)|list", "select|list", "reject('none')|list", "select('string')|list", "selectattr('r', 'equalto', 'user')|list",
            "selectattr('v')|list", "rejectattr('k', 'gt', 1)|list", "batch(2)|list", "batch(2, 'z')|list", "slice(2)|list", "groupby('r')", "center(9)",
-           "string|truncate(5)", "string|truncate(6, true, '')", "escape", "string|urlencode", "format(1)", "attr('r')", "count", "sort(reverse=true)",
+           "string|truncate(5)", "string|truncate(6, true, '')", "string|urlencode", "format(1)", "attr('r')", "count", "sort(reverse=true)",
            "sort(attribute='k')", "nothing"]
 TESTS = ["defined", "undefined", "none", "string", "number", "integer", "float", "boolean", "mapping", "sequence", "iterable", "true",
          "false", "odd", "even", "divisibleby(2)", "divisibleby 3", "in [1, 'a', none]", "eq(3)", "ne 3", "lt(2)", "ge(0)", "lower", "upper",
@@ -35,7 +35,8 @@ SUFFIXES = [".r", ".a.x", "['b']", "[0]", "[-1]", "[99]", "[1:]", "[:-1]", "[::-
 
 # What jinja2 computes when it compiles, or writes with an address, or where Python's ints grow on.
 OUT_OF_SCOPE_TEXTS = ("at 0x", "<built-in", "<Namespace", "<bound", "<function", "<class")
-OUT_OF_SCOPE_ERRORS = ("64 bits", "is not subscriptable", "takes too many steps")
+OUT_OF_SCOPE_ERRORS = ("64 bits", "is not subscriptable", "takes too many steps", "the result of ** is no number",
+                       "has no text")
 
 
 def is_out_of_scope(text, error):
