@@ -42,10 +42,12 @@ struct Engine::Impl {
   std::unique_ptr<SequenceTable> sequences;
   std::unique_ptr<Executor> executor;
   std::function<double()> seconds;
+  int max_step_tokens = 0;
   bool drafts = false;
   RowCost row_cost{kFirstRowCost};
   std::optional<ChunkPace> pace;           // where steps have a target
   uint64_t begun = 0, committed = 0;       // numbers of steps
+  int64_t unasked_bytes_to_host = 0;       // that the profile brought
   std::vector<SequenceProgress> progress;  // of the last step
   EngineStats counts;
 };
@@ -81,6 +83,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, co
       std::make_unique<Executor>(impl->decoder.get(), impl->kv.get(), shape->limits.max_step_logits, options.draft_rule,
                                  options.seconds, options.collective, options.device_sampling);
   impl->seconds = options.seconds;
+  impl->max_step_tokens = scheduler.max_step_tokens;
   if (options.step_target_seconds > 0 && options.seconds)
     impl->pace.emplace(options.step_target_seconds, kFirstChunkTokens);
   impl->drafts = options.new_drafter != nullptr && scheduler.max_drafts > 0;
@@ -89,6 +92,25 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const ModelFile& file, co
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
+
+absl::StatusOr<EngineProfile> Engine::Profile(double seconds) {
+  CHECK(impl_->begun == 0 && impl_->sequences->empty());
+  if (!impl_->seconds) return EngineProfile{};
+  const SequenceLimits& limits = impl_->sequences->limits();
+  return MeasureProfile(
+      {.block_size = limits.block_size,
+       .num_blocks = limits.num_blocks,
+       .max_context = limits.max_context,
+       .max_step_tokens = impl_->max_step_tokens,
+       .vocab = limits.vocab,
+       .seconds = seconds},
+      [this](StepWork& step) {
+        absl::Status status = impl_->executor->Execute(step);
+        impl_->unasked_bytes_to_host = step.bytes_to_host;
+        return status;
+      },
+      impl_->seconds);
+}
 
 absl::Status Engine::Add(EngineRequest request) {
   return impl_->sequences->Add(std::move(request));
@@ -196,7 +218,7 @@ std::vector<TokenOutput> Engine::Commit(std::unique_ptr<StepWork> step) {
   counts.accepted_drafts += out.accepted_drafts;
   counts.execute_seconds += step->execute_seconds;
   counts.sample_seconds += step->sample_seconds;
-  counts.bytes_to_host = step->bytes_to_host;
+  counts.bytes_to_host = step->bytes_to_host - impl_->unasked_bytes_to_host;
   counts.commit_seconds += impl_->Now() - begin;
   return std::move(out.tokens);
 }

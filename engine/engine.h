@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "engine/files/model_file.h"
 #include "engine/runner/commit.h"
+#include "engine/runner/profile.h"
 #include "engine/runner/sample_rows.h"
 #include "engine/runner/step.h"
 #include "engine/scheduler.h"
@@ -75,6 +76,10 @@ class Engine {
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const ModelFile& file, const kernels::Backend& backend,
                                                         const EngineOptions& options);
   ~Engine();
+
+  // How fast it is, by steps of its own that leave no trace but in blocks that nobody has (runner/profile.h). Nothing
+  // without a clock. REQUIRES: nothing was added yet. An error is the device's, as of Step.
+  absl::StatusOr<EngineProfile> Profile(double seconds);
 
   // Reserves the blocks of the whole answer (of the tokens given, where the request parks after its first token), or
   // changes nothing: INVALID_ARGUMENT (malformed, an id that is alive, or never fits the context), FAILED_PRECONDITION

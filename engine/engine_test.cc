@@ -112,6 +112,31 @@ TEST(Engine, AnswersDependOnTheRequestAlone) {
   }
 }
 
+TEST(Engine, AProfileLeavesNoTrace) {
+  const TinySetup setup = MakeTinySetup({});
+  ASSERT_TRUE(setup.file && setup.backend);
+  const std::vector<EngineRequest> requests = MixedRequests(8, setup.file->config().vocab);
+  double now = 0;
+  EngineOptions options{.num_blocks = 96, .prefix_caching = true, .seconds = [&now] { return now += 1e-4; }};
+  std::map<uint64_t, Answer> answers[2];
+  for (int profiled = 0; profiled < 2; ++profiled) {
+    auto engine = MakeEngine(setup, options);
+    if (profiled == 1) {
+      const auto profile = engine->Profile(1);
+      ASSERT_TRUE(profile.ok()) << profile.status();
+      EXPECT_GT(profile->decode_step_ms, 0);
+      EXPECT_GT(profile->prefill_tokens_per_s, 0);
+      const EngineStats stats = engine->stats();
+      EXPECT_EQ(stats.blocks_free, 96);
+      EXPECT_EQ(stats.cached_blocks, 0);
+      EXPECT_EQ(stats.steps + stats.rows + uint64_t(stats.bytes_to_host), 0u);
+    }
+    for (const EngineRequest& r : requests) ASSERT_TRUE(engine->Add(r).ok());
+    answers[profiled] = RunToTheEnd(*engine);
+  }
+  EXPECT_TRUE(answers[0] == answers[1]);
+}
+
 TEST(Engine, AnswersDoNotDependOnTheNumberOfThreads) {
   const TinySetup one = MakeTinySetup({.seed = 9}, 1), three = MakeTinySetup({.seed = 9}, 3);
   ASSERT_TRUE(one.file && one.backend && three.file && three.backend);

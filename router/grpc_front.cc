@@ -2,7 +2,9 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "router/cluster_resources.h"
 #include "router/prompt_tokens.h"
+#include "router/trace_context.h"
 #include "router/wire_check.h"
 
 namespace sluice::router {
@@ -41,6 +44,24 @@ absl::StatusOr<pb::GenerateRequest> Parse(const grpc::ByteBuffer& bytes) {
   return request;
 }
 
+// The tenant of the call's key, empty without keys; nothing: it shows none that counts.
+std::optional<std::string> TenantOf(const ApiKeys& keys, const grpc::CallbackServerContext& context) {
+  if (keys.empty()) return "";
+  const auto found = context.client_metadata().find("authorization");
+  if (found == context.client_metadata().end()) return std::nullopt;
+  return keys.Tenant(std::string_view(found->second.data(), found->second.size()));
+}
+
+constexpr char kNoKey[] = "the API key is missing or wrong; send it as metadata, \"authorization: Bearer KEY\"";
+
+// The reactor of a refused call; null: it may go on.
+grpc::ServerUnaryReactor* RefuseStranger(const ApiKeys& keys, grpc::CallbackServerContext* context) {
+  if (TenantOf(keys, *context).has_value()) return nullptr;
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status(grpc::StatusCode::UNAUTHENTICATED, kNoKey));
+  return reactor;
+}
+
 template <typename Response>
 grpc::ServerUnaryReactor* FinishWith(grpc::CallbackServerContext* context, absl::StatusOr<Response> answer,
                                      Response* response) {
@@ -57,8 +78,12 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(grpc::Cal
                                                                        const grpc::ByteBuffer* request) {
   const absl::Time received = MonotonicNow();
   const std::shared_ptr<GenerateCall> call = GenerateCall::Make(calls_, context, limits_);
-  const absl::StatusOr<pb::GenerateRequest> parsed = Parse(*request);
+  const std::optional<std::string> tenant = TenantOf(keys_, *context);
+  absl::StatusOr<pb::GenerateRequest> parsed = absl::UnauthenticatedError(kNoKey);
+  if (tenant.has_value()) parsed = Parse(*request);
   absl::Status status = parsed.status();
+  if (status.ok() && !tenant->empty()) parsed->set_tenant(*tenant);
+  if (status.ok()) TakeTrace(context->client_metadata(), *parsed);
   if (status.ok()) status = calls_->Start(call->id(), *parsed, received, TimeLeft(*context));
   if (!status.ok()) call->Refuse(status);
   return call->Reactor();
@@ -67,17 +92,20 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(grpc::Cal
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const pb::TokenizeRequest* request,
                                                      pb::TokenizeResponse* response) {
+  if (grpc::ServerUnaryReactor* refused = RefuseStranger(keys_, context)) return refused;
   return FinishWith(context, router::Tokenize(*request, calls_->model(), absl::Now()), response);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const pb::DetokenizeRequest* request,
                                                        pb::DetokenizeResponse* response) {
+  if (grpc::ServerUnaryReactor* refused = RefuseStranger(keys_, context)) return refused;
   return FinishWith(context, router::Detokenize(*request, calls_->model()), response);
 }
 
 grpc::ServerUnaryReactor* ClusterService::GetState(grpc::CallbackServerContext* context, const pb::GetStateRequest*,
                                                    pb::ClusterState* response) {
+  if (grpc::ServerUnaryReactor* refused = RefuseStranger(keys_, context)) return refused;
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   loop_->Ask([reactor, response](const RouterCore& core) {
     *response = core.State();
@@ -105,6 +133,7 @@ grpc::ServerUnaryReactor* ClusterService::ListRequests(grpc::CallbackServerConte
 
 grpc::ServerUnaryReactor* ClusterService::Drain(grpc::CallbackServerContext* context, const pb::DrainRequest* request,
                                                 pb::DrainResponse*) {
+  if (grpc::ServerUnaryReactor* refused = RefuseStranger(keys_, context)) return refused;
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   loop_->Ask([this, reactor, wanted = *request](const RouterCore& core) {
     const pb::ClusterState state = core.State();

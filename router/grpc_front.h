@@ -1,4 +1,5 @@
-// The public gRPC services.
+// The public gRPC services. Where there are API keys, a call shows one as `authorization: Bearer KEY` among its
+// metadata, or ends with UNAUTHENTICATED; its tenant is the key's.
 //
 // Generate takes raw bytes, because protobuf hides what a client got wrong (wire_check.h). Parsing, validation and
 // tokenization run on gRPC's threads; the core's thread only moves tokens.
@@ -8,6 +9,7 @@
 #include "router/calls.h"
 #include "router/event_loop.h"
 #include "router/generate_call.h"
+#include "router/http/api_keys.h"
 
 namespace sluice::router {
 
@@ -16,7 +18,8 @@ class InferenceService final
           pb::Inference::WithCallbackMethod_Detokenize<pb::Inference::Service>>> {
  public:
   // `calls` must outlive the service.
-  InferenceService(Calls* calls, const CallLimits& limits) : calls_(calls), limits_(limits) {}
+  InferenceService(Calls* calls, const CallLimits& limits, const ApiKeys& keys)
+      : calls_(calls), limits_(limits), keys_(keys) {}
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request) override;
@@ -28,11 +31,12 @@ class InferenceService final
  private:
   Calls* const calls_;
   const CallLimits limits_;
+  const ApiKeys keys_;
 };
 
 class ClusterService final : public pb::Cluster::CallbackService {
  public:
-  explicit ClusterService(EventLoop* loop) : loop_(loop) {}
+  ClusterService(EventLoop* loop, const ApiKeys& keys) : loop_(loop), keys_(keys) {}
 
   grpc::ServerUnaryReactor* GetState(grpc::CallbackServerContext* context, const pb::GetStateRequest* request,
                                      pb::ClusterState* response) override;
@@ -43,6 +47,7 @@ class ClusterService final : public pb::Cluster::CallbackService {
 
  private:
   EventLoop* const loop_;
+  const ApiKeys keys_;
 };
 
 }  // namespace sluice::router

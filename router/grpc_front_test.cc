@@ -320,6 +320,33 @@ TEST_F(FrontTest, AReaderThatNeverReadsIsReset) {
   ExpectClean(*worker);
 }
 
+// ---- traces ----
+
+TEST_F(FrontTest, ATraceContextComesFromTheRequestOrElseFromTheMetadata) {
+  StartRouter();
+  auto worker = StartWorker({});
+  using Metadata = std::vector<std::pair<std::string, std::string>>;
+  const auto seen = [&](const Metadata& metadata, const std::string& own) {
+    grpc::ClientContext context;
+    for (const auto& [key, value] : metadata) context.AddMetadata(key, value);
+    pb::GenerateRequest request = Request(3);
+    if (!own.empty()) request.mutable_trace()->set_traceparent(own);
+    EXPECT_TRUE(Generate(request, context).status.ok());
+    const pb::TraceContext trace = worker->last_trace();
+    return trace.traceparent() + "|" + trace.tracestate();
+  };
+  const std::string parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  EXPECT_EQ(seen({}, ""), "|");
+  EXPECT_EQ(seen({{"traceparent", parent}, {"tracestate", "a=1"}}, ""), parent + "|a=1");
+  EXPECT_EQ(seen({{"traceparent", parent}, {"tracestate", "a=1"}, {"tracestate", "b=2"}}, ""), parent + "|a=1,b=2");
+  EXPECT_EQ(seen({{"traceparent", parent}, {"tracestate", "a=1"}}, "00-own"), "00-own|");
+  // What is broken costs no answer.
+  EXPECT_EQ(seen({{"traceparent", parent}, {"traceparent", parent}}, ""), "|");
+  EXPECT_EQ(seen({{"tracestate", "a=1"}}, ""), "|");
+  EXPECT_EQ(seen({{"traceparent", std::string(257, 'a')}}, ""), "|");
+  EXPECT_EQ(seen({{"traceparent", parent}, {"tracestate", std::string(513, 'a')}}, ""), parent + "|");
+}
+
 // ---- workers that come and go ----
 
 TEST_F(FrontTest, AWorkerThatDiesEndsItsStreamsAndItsSuccessorServes) {

@@ -8,10 +8,12 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "engine/files/chat_template_file.h"
 #include "engine/files/model_file.h"
 #include "engine/text/tokenizer.h"
 #include "proto/discovery/key_keeper.h"
@@ -68,9 +70,11 @@ ServerOptions MakeServerOptions(const Options& options, const engine::ModelFile&
 }
 
 // The flag's, or the model's.
-absl::StatusOr<std::unique_ptr<engine::ChatTemplate>> ReadTemplate(const Options& options,
-                                                                   const engine::ModelFile& file) {
-  return absl::UnimplementedError("");
+absl::StatusOr<engine::ChatTemplate> ReadTemplate(const Options& options, const engine::ModelFile& file) {
+  if (options.chat_template.empty()) return engine::ChatTemplate::Create(file.tokenizer());
+  absl::StatusOr<engine::ChatTemplateFile> read = engine::ReadChatTemplateFile(options.chat_template);
+  if (!read.ok()) return read.status();
+  return engine::ChatTemplate::Create(file.tokenizer(), std::move(read->jinja), std::move(read->tool_use_jinja));
 }
 
 // Null without a registry.
@@ -101,13 +105,16 @@ int Serve(const Options& options) {
   absl::StatusOr<std::unique_ptr<engine::Tokenizer>> tokenizer = engine::Tokenizer::Create((*file)->tokenizer());
   if (!tokenizer.ok()) return Fail(tokenizer.status());
   ServedModel model = Describe(**file, **tokenizer, options.model, options.served_model_name);
-  absl::StatusOr<std::unique_ptr<engine::ChatTemplate>> chat_template = ReadTemplate(options, **file);
+  absl::StatusOr<engine::ChatTemplate> chat_template = ReadTemplate(options, **file);
   if (!chat_template.ok()) {
-    if (!options.chat_template.empty()) return Fail(chat_template.status());
+    if (!options.chat_template.empty()) {
+      return Fail(
+          absl::InvalidArgumentError(absl::StrCat("--chat-template: ", std::string(chat_template.status().message()))));
+    }
     model.no_chat_template = std::string(chat_template.status().message());
     LOG(WARNING) << "no conversations: " << model.no_chat_template;
   } else {
-    model.chat_template = chat_template->get();
+    model.chat_template = &*chat_template;
   }
   ServerOptions server_options = MakeServerOptions(options, **file, model);
   absl::StatusOr<ApiKeys> keys = ApiKeys::Read(options.api_keys);

@@ -36,9 +36,13 @@ absl::StatusOr<std::vector<int32_t>> TextTokens(const std::string& text, const S
 absl::StatusOr<std::vector<int32_t>> ChatTokens(const pb::ChatPrompt& chat, const ServedModel& model, absl::Time now) {
   if (model.chat_template == nullptr) return Bad("messages", model.no_chat_template);
   for (const auto& [field, json] : {std::pair("messages", &chat.messages()), std::pair("tools", &chat.tools()),
-                                    std::pair("chat_template_kwargs", &chat.template_arguments())}) {
+                                    std::pair("template_arguments", &chat.template_arguments())}) {
     if (absl::Status fits = CheckFits(field, json->size(), model, kMostEscape, kMessageOverhead); !fits.ok())
       return fits;
+  }
+  // Else the model would be told nothing of them, or answer in a way that nobody reads.
+  if (!chat.tools().empty() && model.tool_call_style() == engine::ToolCallStyle::kNone) {
+    return Bad("tools", "the model's chat template has no tool calls in a spelling that is known here");
   }
   engine::ChatInput input;
   input.messages = chat.messages();
@@ -48,7 +52,7 @@ absl::StatusOr<std::vector<int32_t>> ChatTokens(const pb::ChatPrompt& chat, cons
   input.continue_final_message = chat.continue_final_message();
   input.template_arguments = chat.template_arguments();
   input.now = now;
-  return model.chat_template->Encode(input, *model.tokenizer);
+  return engine::EncodeChat(*model.chat_template, *model.tokenizer, input);
 }
 
 absl::StatusOr<pb::TokenizeResponse> Tokenize(const pb::TokenizeRequest& request, const ServedModel& model,

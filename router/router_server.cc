@@ -80,8 +80,8 @@ struct RouterServer::Impl {
         links(options.links, [this](Event event) { loop.Post(std::move(event)); }),
         registry([this](Event event) { loop.Post(std::move(event)); }, options.links.key),
         calls(&model, [this](Event event) { loop.Post(std::move(event)); }),
-        inference(&calls, options.calls),
-        cluster(&loop) {}
+        inference(&calls, options.calls, options.http.keys),
+        cluster(&loop, options.http.keys) {}
 
   void Execute(Action& action) {
     std::visit([this](auto& a) { Do(a); }, action);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "simulation/client.h"
 #include "simulation/cluster.h"
@@ -36,6 +37,7 @@ class Replayed {
   Replayed(const ReplayOptions& options, const std::vector<TraceRequest>& trace,
            const std::function<void(int64_t)>& progress)
       : options_(options), trace_(trace), progress_(progress), rng_(options.seed) {
+    FindRepeats();
     PlanArrivals();
     ClusterOptions cluster;
     cluster.seed = rng_.Next();
@@ -83,21 +85,39 @@ class Replayed {
   struct Call {
     explicit Call(const router::Submit& submit) : client(submit) {}
     Client client;
+    size_t row = 0;
     absl::Time received;
     absl::Time first;
     absl::Time last;
     int tokens = 0;
   };
 
-  // Copies of the trace on a ring as long as the trace, which is then stretched to the rate.
+  void FindRepeats() {
+    absl::flat_hash_set<uint64_t> seen;
+    for (const TraceRequest& row : trace_) {
+      size_t known = 0;
+      while (known < row.blocks.size() && seen.contains(row.blocks[known])) ++known;
+      repeats_.push_back(known > 0 && 2 * int64_t(known) * kTraceBlock >= row.prompt_tokens);
+      seen.insert(row.blocks.begin(), row.blocks.end());
+    }
+  }
+
+  // As many copies at once as the rate needs at about the trace's own pace: each lane has one after the other.
   void PlanArrivals() {
     const double span = trace_.back().at_s + trace_.back().at_s / double(trace_.size());
-    const double stretch = double(options_.requests) / options_.rate / std::max(span, 1e-9);
+    const double own_rate = double(trace_.size()) / std::max(span, 1e-9);
+    const auto copies = (options_.requests + int64_t(trace_.size()) - 1) / int64_t(trace_.size());
+    const double lanes = std::clamp(std::round(options_.rate / own_rate), 1.0, double(copies));
+    const double period = span * own_rate * lanes / options_.rate;  // that a copy takes
+    std::vector<double> shift;
+    for (int lane = 0; lane < int(lanes); ++lane) shift.push_back(lane == 0 ? 0 : rng_.Uniform() * span);
     for (uint32_t copy = 0; arrivals_.size() < size_t(options_.requests); ++copy) {
-      const double shift = copy == 0 ? 0 : rng_.Uniform() * span;
+      const int lane = int(copy) % int(lanes);
+      const double begin = double(copy / uint32_t(lanes)) * period;
       const size_t left = size_t(options_.requests) - arrivals_.size();
       for (size_t row = 0; row < std::min(trace_.size(), left); ++row) {
-        arrivals_.push_back({std::fmod(trace_[row].at_s + shift, span) * stretch, uint32_t(row), copy});
+        const double at = std::fmod(trace_[row].at_s + shift[size_t(lane)], span) / span;
+        arrivals_.push_back({begin + at * period, uint32_t(row), copy});
       }
     }
     std::stable_sort(arrivals_.begin(), arrivals_.end(), [](const auto& a, const auto& b) { return a.at_s < b.at_s; });
@@ -133,6 +153,7 @@ class Replayed {
   void SubmitNext() {
     router::Submit submit = Ask(arrivals_[next_]);
     auto call = std::make_unique<Call>(submit);
+    call->row = arrivals_[next_].row;
     call->received = cluster_->now();
     calls_[submit.call] = std::move(call);
     ++next_;
@@ -173,6 +194,7 @@ class Replayed {
     last_end_ = end.at;
     const double ttft = absl::ToDoubleMilliseconds(call.first - call.received);
     ttft_.push_back(float(ttft));
+    (repeats_[call.row] ? repeat_ttft_ : new_ttft_).push_back(float(ttft));
     double tpot = 0;
     if (call.tokens > 1) {
       tpot = absl::ToDoubleMilliseconds(call.last - call.first) / (call.tokens - 1);
@@ -191,6 +213,8 @@ class Replayed {
     result_.requests = int64_t(arrivals_.size());
     result_.virtual_s = seconds;
     result_.ttft_ms = SpreadOf(ttft_);
+    result_.repeat_ttft_ms = SpreadOf(repeat_ttft_);
+    result_.new_ttft_ms = SpreadOf(new_ttft_);
     result_.tpot_ms = SpreadOf(tpot_);
     result_.queue_ms = SpreadOf(queue_);
     result_.attainment = double(good_) / double(result_.requests);
@@ -231,7 +255,8 @@ class Replayed {
   int64_t ended_ = 0;
   int64_t good_ = 0;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Call>> calls_;
-  std::vector<float> ttft_, tpot_, queue_;
+  std::vector<bool> repeats_;  // by row
+  std::vector<float> ttft_, repeat_ttft_, new_ttft_, tpot_, queue_;
   ReplayResult result_;
 };
 

@@ -1,8 +1,9 @@
 // A recorded trace against a simulated cluster of any size: what a policy makes of it. Nothing fails here; every answer
 // is checked, token by token, all the same.
 //
-// One trace is short, so copies of it run side by side, each with prompts of its own and shifted in time, and the
-// whole is stretched to the rate that is asked for.
+// One trace is short, so copies of it, each with prompts of its own, run one after the other and as many side by side,
+// shifted in time, as the rate needs: so each runs at about the trace's own pace, and prefixes come back after about
+// as much time as in the trace.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,9 @@ struct ReplayResult {
   std::string first_wrong;
   double virtual_s = 0;  // from the first request to the last token
   Spread ttft_ms;
-  Spread tpot_ms;  // of answers of two tokens and more
+  Spread repeat_ttft_ms;  // of requests of which half or more was asked for before, in the order of the trace
+  Spread new_ttft_ms;     // of the others
+  Spread tpot_ms;         // of answers of two tokens and more
   Spread queue_ms;
   double hit_share = 0;   // of prompt tokens, found where the prompt was computed
   double attainment = 0;  // share of requests within both limits

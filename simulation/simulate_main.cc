@@ -105,6 +105,8 @@ nlohmann::json ToJson(const std::string& policy, const ReplayOptions& o, const R
           {"wrong", r.wrong},
           {"virtual_s", r.virtual_s},
           {"ttft_ms", ToJson(r.ttft_ms)},
+          {"repeat_ttft_ms", ToJson(r.repeat_ttft_ms)},
+          {"new_ttft_ms", ToJson(r.new_ttft_ms)},
           {"tpot_ms", ToJson(r.tpot_ms)},
           {"queue_ms", ToJson(r.queue_ms)},
           {"hit_share", r.hit_share},
@@ -134,8 +136,8 @@ int Run(Arguments& a) {
   options.rate = a.rate > 0 ? a.rate : a.load * PromptCapacity(options, *trace);
   std::printf("%s: %lld requests at %.2f a second, %d + %d + %d workers (prefill, decode, both)\n", a.trace.c_str(),
               static_cast<long long>(options.requests), options.rate, options.prefill, options.decode, options.both);
-  std::printf("%-13s %10s %10s %9s %6s %8s %9s %9s %9s %8s\n", "policy", "TTFT p50", "TTFT p99", "TPOT p99", "hits",
-              "good", "goodput", "P max/avg", "D max/avg", "wall s");
+  std::printf("%-13s %10s %10s %10s %9s %6s %8s %9s %9s %9s %8s\n", "policy", "TTFT p50", "of repeats", "TTFT p99",
+              "TPOT p99", "hits", "good", "goodput", "P max/avg", "D max/avg", "wall s");
   nlohmann::json all = nlohmann::json::array();
   bool wrong = false;
   for (const std::string& name : std::vector<std::string>(absl::StrSplit(a.policies, ','))) {
@@ -151,9 +153,9 @@ int Run(Arguments& a) {
     });
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     if (!a.quiet) std::fprintf(stderr, "\r%40s\r", "");
-    std::printf("%-13s %10.0f %10.0f %9.1f %5.1f%% %7.1f%% %9.2f %9.2f %9.2f %8.1f\n", name.c_str(), r.ttft_ms.p50,
-                r.ttft_ms.p99, r.tpot_ms.p99, 100 * r.hit_share, 100 * r.attainment, r.goodput, r.prompt_imbalance,
-                r.answer_imbalance, seconds);
+    std::printf("%-13s %10.0f %10.0f %10.0f %9.1f %5.1f%% %7.1f%% %9.2f %9.2f %9.2f %8.1f\n", name.c_str(),
+                r.ttft_ms.p50, r.repeat_ttft_ms.p50, r.ttft_ms.p99, r.tpot_ms.p99, 100 * r.hit_share,
+                100 * r.attainment, r.goodput, r.prompt_imbalance, r.answer_imbalance, seconds);
     std::fflush(stdout);
     if (r.wrong > 0) std::cerr << r.wrong << " wrong answers; the first: " << r.first_wrong << "\n";
     wrong = wrong || r.wrong > 0;

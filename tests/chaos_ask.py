@@ -114,8 +114,8 @@ def by_http(connection, ask, stream, cancel=None):
 def class_of(error):
     """gRPC's name for what HTTP said: it has one number for all that went wrong inside."""
     status = re.match(r"(\d{3}): ", error)
-    if status and status.group(1) in ("503", "504", "429", "400"):
-        return {"503": "UNAVAILABLE", "504": "DEADLINE_EXCEEDED", "429": "RESOURCE_EXHAUSTED",
+    if status and status.group(1) in ("503", "408", "429", "400"):
+        return {"503": "UNAVAILABLE", "408": "DEADLINE_EXCEEDED", "429": "RESOURCE_EXHAUSTED",
                 "400": "INVALID_ARGUMENT"}[status.group(1)]
     for code, name in (("unavailable", "UNAVAILABLE"), ("timeout", "DEADLINE_EXCEEDED"),
                        ("rate_limit_exceeded", "RESOURCE_EXHAUSTED")):

@@ -113,6 +113,7 @@ class Cluster:
         self.workers = []
         self.router = None
         self.client = None
+        self.api_key = None  # that its own client shows
         self.use_router_flag = True  # of workers; else worker_flags say how they find a router
         self.keep = False  # the folder with the logs, when it is closed
         self._started = 0
@@ -150,7 +151,7 @@ class Cluster:
         self.port = int(self.router.fields["grpc"].rsplit(":", 1)[1])
         if self.client:
             self.client.close()
-        self.client = Client(self.address)
+        self.client = Client(self.address, key=self.api_key)
 
     def start_worker(self, port=0, wait=True, role="both", flags=None):
         """`flags`: in the place of those of its role."""

@@ -92,7 +92,7 @@ class CublasLtTest(Near):
     def test_a_library_that_fails_ends_its_worker_and_the_log_says_why(self):
         self.assertIn("starting cuBLASLt", fails(self.FLAGS, HOST_CUDA_FAIL="cublasLtCreate:1=CUBLAS_STATUS_NOT_INITIALIZED"))
         with environment(HOST_CUDA_FAIL="cublasLtMatmul:5=CUBLAS_STATUS_EXECUTION_FAILED", HOST_CUDA_ON_ERROR="report"):
-            broken = cluster(workers=1, flags=self.FLAGS)
+            broken = cluster(workers=1, flags=[*self.FLAGS, "--no-profile"])
             broken.__enter__()
         try:
             with self.assertRaises(grpc.RpcError) as raised:

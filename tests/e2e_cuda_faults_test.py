@@ -20,7 +20,7 @@ from cluster import Cluster, Server, BUILD, tiny_model, wait_until
 from e2e_cuda_test import CUDA, GREEDY, PLUGIN, PROMPTS, environment, facts
 from sluice_client import Background
 
-CONTEXT = [*CUDA, "--max-context", "512", "--no-prefix-cache"]  # so that every request has all phases
+CONTEXT = [*CUDA, "--max-context", "512", "--no-prefix-cache", "--no-profile"]  # every request has all phases, and none was before
 FLAGS = [*CONTEXT, "--kv-blocks", "200"]
 RANK_FLAGS = ["--tp", 2, "--rank-timeout-ms", 4000]
 STAYS = ["--max-moves", 0]  # a request ends with its worker, so that what it is told can be looked at

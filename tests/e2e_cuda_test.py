@@ -227,7 +227,7 @@ class CudaErrorsTest(unittest.TestCase):
 
     def test_a_gpu_that_fails_ends_its_worker_and_the_request_says_so(self):
         with environment(HOST_CUDA_FAIL="launch:60=cudaErrorLaunchFailure", HOST_CUDA_ON_ERROR="report"):
-            broken = cluster(workers=1)
+            broken = cluster(workers=1, flags=["--kv-blocks", "200", "--no-profile"])  # or it fails at its start
             broken.__enter__()
         with contextlib.closing(broken):
             with self.assertRaises(grpc.RpcError) as raised:

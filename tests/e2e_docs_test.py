@@ -17,6 +17,11 @@ from cluster import BUILD, ROOT, Cluster, real_model
 API = (ROOT / "docs/api.md").read_text(encoding="utf-8")
 
 
+BODIES = {"/v1/completions": b'{"prompt": "a", "max_tokens": 1}',
+          "/v1/chat/completions": b'{"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}',
+          "/tokenize": b'{"prompt": "a"}', "/detokenize": b'{"tokens": [1]}'}
+
+
 def examples(language):
     return re.findall(rf"^```{language}\n(.*?)^```$", API, re.M | re.S)
 
@@ -42,9 +47,10 @@ class DocsTest(unittest.TestCase):
 
     def test_python_examples(self):
         outputs = [self.run_example(text, sys.executable) for text in examples("python")]
-        self.assertEqual(len(outputs), 2)
+        self.assertEqual(len(outputs), 3)
         self.assertEqual(outputs[0], self.answer)  # gRPC, greedy by default
-        self.assertTrue(outputs[1].strip())        # the openai package; its default is sampling
+        self.assertIn("Paris", outputs[1])         # the openai package: a conversation
+        self.assertTrue(outputs[2].strip())        # a text; its default is sampling
 
     def test_shell_examples(self):
         outputs = [self.run_example(text, "bash", "-e") for text in examples("sh")]
@@ -65,22 +71,32 @@ class DocsTest(unittest.TestCase):
         paths = re.findall(r"^\| `(GET|POST) (/\S+)` \|", API, re.M)
         self.assertIn(("POST", "/v1/completions"), paths)
         for method, path in paths:
-            body = b'{"prompt": "a", "max_tokens": 1}' if method == "POST" else None
+            body = BODIES[path] if method == "POST" else None
             self.assertEqual(self.get(path, body), 200, path)
 
-    def test_every_field_of_the_table_is_known(self):
-        """A field of the documentation with a value that no field takes: known ones are refused by name."""
-        table = API.split("### Fields of /v1/completions")[1].split("###")[0]
-        rows = re.findall(r"^\| (`[^|]*`) \|", table, re.M)
-        fields = [name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])]
-        self.assertGreater(len(fields), 15)
-        for field in fields:
-            body = {"prompt": "a", "max_tokens": 1, field: {"no": ["such", "value"]}}
-            request = urllib.request.Request(f"http://{self.http}/v1/completions", json.dumps(body).encode())
-            with self.assertRaises(urllib.error.HTTPError, msg=field) as raised:
-                urllib.request.urlopen(request, timeout=60)
-            error = json.loads(raised.exception.read())["error"]
-            self.assertEqual((raised.exception.code, error["param"]), (400, field), error)
+    def refused(self, path, field, value):
+        """The parameter that the error names; None: the value passes."""
+        body = {**json.loads(BODIES[path]), field: value}
+        request = urllib.request.Request(f"http://{self.http}{path}", json.dumps(body).encode())
+        try:
+            with urllib.request.urlopen(request, timeout=60):
+                return None
+        except urllib.error.HTTPError as error:
+            self.assertIn(error.code, (400, 404), field)
+            return json.load(error)["error"]["param"]
+
+    def test_every_field_of_the_tables_is_known(self):
+        """A field of the documentation with values that it does not take is refused by name."""
+        both, chat, completion = re.split(r"^Of `/v1/[a-z/]+`:$", API.split("\n### Fields\n")[2].split("\n### ")[0], flags=re.M)
+        for table, paths in ((both, BODIES), (chat, ["/v1/chat/completions"]), (completion, ["/v1/completions"])):
+            rows = re.findall(r"^\| (`[^|]*`) \|", table, re.M)
+            fields = [name for row in rows for name in re.findall(r"`(\w+)[.`]", row.split(" | ")[0])]
+            self.assertGreater(len(fields), 5)
+            for field in fields:
+                for path in paths:
+                    if "completions" in path:
+                        named = [self.refused(path, field, value) for value in ({"no": {}}, [{"no": ["such", "value"]}], "?")]
+                        self.assertIn(field, [re.split(r"[.\[]", name or "")[0] for name in named], f"{path} {named}")
 
     def test_output_that_cannot_be_written(self):
         for flags in ([], ["--json"]):

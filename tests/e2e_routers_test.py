@@ -175,7 +175,17 @@ class RoutersTest(LoadedTest):
             self.baseline(one)
 
     def test_two_serve_at_once_where_blocks_are_scarce(self):
-        self.serve_both(*self.side_by_side(flags=SCARCE, workers=2), at_least=1, refusals_at_least=3)
+        self.serve_both(*self.side_by_side(flags=SCARCE, workers=2), at_least=10, refusals_at_least=3)
+        self.share_alike()
+
+    def test_two_serve_at_once_where_blocks_are_scarce_and_roles_apart(self):
+        self.serve_both(*self.side_by_side(flags=SCARCE, workers=0, prefill=2, decode=2), at_least=10, refusals_at_least=0)
+        self.share_alike()
+
+    def share_alike(self):
+        """Equal load on both: workers give them turns."""
+        least, most = sorted((self.whole["first"], self.whole["second"]))
+        self.assertGreater(3 * least, most, dict(self.whole))
 
     def test_two_serve_at_once_with_prefill_and_decode_apart(self):
         self.serve_both(*self.side_by_side(workers=0, prefill=2, decode=2), at_least=10, refusals_at_least=0)

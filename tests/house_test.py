@@ -37,7 +37,7 @@ PURE = [
     "engine/sampler*", "engine/keyed_random",
     "engine/token_counts", "engine/sampling_params", "engine/deterministic_math", "engine/speculation/*",
     "engine/sequence_table", "engine/runner/commit", "engine/runner/step_inputs", "engine/block_hash", "engine/prefix_cache",
-    "engine/text/*", "kvtransfer/lease_table", "kvtransfer/checksum", "kvtransfer/piece_copy", "kvtransfer/sender",
+    "engine/text/*", "engine/text/jinja/*", "kvtransfer/lease_table", "kvtransfer/checksum", "kvtransfer/piece_copy", "kvtransfer/sender",
     "kvtransfer/receiver", "kvtransfer/piece_split", "kvtransfer/reshard_plan", "kvtransfer/flow_book", "kvtransfer/fingerprint", "worker/worker_core", "worker/request_table",
     "decode_worker/decode_role", "prefill_worker/prefill_role", "router/registry", "router/queue",
     "router/load_model", "router/policy", "router/request", "router/attempt", "router/answer", "router/timeline",

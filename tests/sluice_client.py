@@ -67,10 +67,12 @@ class Answer:
 
 
 class Client:
-    """`like`: another client of such a server, whose messages it takes over without asking for them."""
+    """`like`: another client of such a server, whose messages it takes over without asking for them. `key`: of the API,
+    where the router asks for one."""
 
-    def __init__(self, address, like=None):
+    def __init__(self, address, like=None, key=None):
         self.address = address
+        self._metadata = [("authorization", f"Bearer {key}")] if key else None
         self.channel = grpc.insecure_channel(address, options=[
             ("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1),
             ("grpc.use_local_subchannel_pool", 1),
@@ -114,7 +116,7 @@ class Client:
 
     def stream(self, prompt=None, timeout=120, **fields):
         """The running call: iterate over it, cancel() it."""
-        return self._generate(self.request(prompt, **fields), timeout=timeout)
+        return self._generate(self.request(prompt, **fields), timeout=timeout, metadata=self._metadata)
 
     def generate(self, prompt=None, timeout=120, **fields):
         answer = Answer()
@@ -123,7 +125,7 @@ class Client:
         return answer
 
     def state(self, timeout=5):
-        return self._get_state(self.GetStateRequest(), timeout=timeout, wait_for_ready=True)
+        return self._get_state(self.GetStateRequest(), timeout=timeout, wait_for_ready=True, metadata=self._metadata)
 
     def close(self):
         self.channel.close()

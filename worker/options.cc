@@ -151,6 +151,10 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
       ->check(CLI::Range(0, 1 << 30));
   app.add_flag("--prefix-cache,!--no-prefix-cache", o.prefix_cache,
                "Keep the KV of finished requests for prompts that begin alike (the default), or don't");
+  app.add_flag(
+      "--profile,!--no-profile", o.profile,
+      "Measure at the start, for a tenth of a second, how fast this worker is, so that routers know it from the "
+      "first request on (the default), or let them learn it");
   CLI::Option* packed =
       app.add_option("--packed-cache", o.packed_cache,
                      "Folder where weights stay as they were packed, for the next start and for the other workers of "

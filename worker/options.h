@@ -51,6 +51,7 @@ struct WorkerOptions {
   int max_seqs = 64;
   int max_context = 0;  // 0: the model's
   bool prefix_cache = true;
+  bool profile = true;              // measure how fast the engine is before it serves
   std::string packed_cache;         // folder of packed weights; empty: they stay in memory of this worker's own
   int drafts = 8;                   // most per sequence and step, by prompt lookup
   std::string cluster_key;          // file; empty: none

@@ -58,6 +58,7 @@ TEST(Options, Defaults) {
   EXPECT_EQ(o.kv_blocks, 0);
   EXPECT_EQ(o.block_size, 16);
   EXPECT_EQ(o.max_step_tokens, 128);
+  EXPECT_TRUE(o.profile);
   EXPECT_EQ(o.max_seqs, 64);
   EXPECT_EQ(o.lease_ms, 10000);
   EXPECT_TRUE(o.routers.empty() && o.cpus.empty());

@@ -14,6 +14,7 @@ WorkerCore::WorkerCore(const CoreOptions& options, EnginePort& engine, RequestTa
     : options_(options), engine_(engine), requests_(requests), role_(role) {}
 
 void WorkerCore::OnMessage(StreamId id, const v1::RouterMessage& message, absl::Time received) {
+  now_ = std::max(now_, received);
   Stream& stream = streams_[id];
   if (stream.state == Stream::kClosed) return;
   if (stream.state == Stream::kNew && !message.has_hello()) {
@@ -76,6 +77,7 @@ void WorkerCore::OnHello(StreamId id, Stream& stream, const v1::RouterHello& hel
 }
 
 void WorkerCore::OnReserve(StreamId id, const v1::Reserve& reserve, absl::Time received) {
+  if (WaitsForItsTurn(id, reserve.key())) return;
   v1::LeaseGranted granted;
   uint64_t lease = 0;
   std::optional<v1::ErrorInfo> error =
@@ -84,6 +86,7 @@ void WorkerCore::OnReserve(StreamId id, const v1::Reserve& reserve, absl::Time r
               lease = new_id;
               return role_.Admit(new_id, reserve, std::move(request), granted);
             });
+  TookTurn(id, error);
   if (error) return Refuse(id, reserve.key(), *std::move(error));
   granted.set_lease_id(lease);
   granted.set_lease_ms(static_cast<int32_t>(absl::ToInt64Milliseconds(requests_.lease_term())));
@@ -92,11 +95,40 @@ void WorkerCore::OnReserve(StreamId id, const v1::Reserve& reserve, absl::Time r
 
 // No lease of its own: its work ends by itself, and the decode side's lease is what a silent router lets expire.
 void WorkerCore::OnPrefill(StreamId id, const v1::Prefill& prefill, absl::Time received) {
+  if (WaitsForItsTurn(id, prefill.key())) return;
   std::optional<v1::ErrorInfo> error = Admit(
       {.stream = id, .key = prefill.key(), .received = received, .leased = false}, prefill.sequence(),
       prefill.remaining_ms(),
       [&](uint64_t new_id, engine::EngineRequest request) { return role_.Admit(new_id, prefill, std::move(request)); });
+  TookTurn(id, error);
   if (error) Refuse(id, prefill.key(), *std::move(error));
+}
+
+bool WorkerCore::WaitsForItsTurn(StreamId id, const v1::RequestKey& key) {
+  if (draining_ || turns_.Mine(id)) return false;
+  turns_.RefusedByTurn(id);
+  Refuse(id, key,
+         MakeError(v1::NO_BLOCKS, "the next free KV blocks are those of another router, which waits for them"));
+  return true;
+}
+
+void WorkerCore::TookTurn(StreamId id, const std::optional<v1::ErrorInfo>& error) {
+  if (error && error->reason() == v1::NO_BLOCKS) {
+    turns_.RefusedByLack(id, engine_.stats().blocks_free);
+  } else {
+    turns_.Used(id);
+  }
+}
+
+// A router that does not hear of them from a request of its own would hear of them with a heartbeat.
+void WorkerCore::TellOfFreeBlocks() {
+  const int64_t free = engine_.stats().blocks_free;
+  if (const StreamId next = turns_.Tell(free, now_); next != 0) requests_.PendingOf(next);
+  for (auto& [id, stream] : streams_) {
+    if (stream.state != Stream::kOpen) continue;
+    if (free > stream.known_free && streams_.size() > 1) requests_.PendingOf(id);
+    stream.known_free = free;
+  }
 }
 
 std::optional<v1::ErrorInfo> WorkerCore::CheckNew(StreamId id, const v1::RequestKey& key, int64_t remaining_ms) const {
@@ -150,11 +182,14 @@ void WorkerCore::OnRenew(StreamId id, const v1::Renew& renew, absl::Time receive
 
 void WorkerCore::OnStreamEnd(StreamId id) {
   if (streams_.erase(id) == 0) return;
+  turns_.Ended(id);
   DropRequestsOf(id);
   requests_.DropPending(id);
 }
 
 void WorkerCore::Tick(absl::Time now) {
+  now_ = std::max(now_, now);
+  turns_.Advance(now);
   for (const uint64_t id : requests_.TakeOverdue(now)) {
     const v1::ErrorInfo why = MakeError(v1::DEADLINE, "the request's deadline passed");
     End(id, why, why);
@@ -219,12 +254,14 @@ void WorkerCore::DropRequestsOf(StreamId id) {
 }
 
 void WorkerCore::Close(StreamId id, Stream& stream, absl::Status status) {
+  turns_.Ended(id);
   DropRequestsOf(id);
   stream.state = Stream::kClosed;
   requests_.PendingOf(id).close = std::move(status);
 }
 
 std::vector<Outgoing> WorkerCore::TakeOutgoing() {
+  TellOfFreeBlocks();
   std::vector<Outgoing> taken = requests_.TakeOutgoing();
   AddPrefixes(taken);
   for (Outgoing& outgoing : taken) {

@@ -10,9 +10,11 @@
 //  - Failed comes when the blocks are free.
 //  - A request belongs to the stream that brought it: keys of different streams never meet.
 //  - Leases and deadlines run by Tick alone; new work is never needed for them.
+//  - Where blocks are short routers take turns (turns.h), and each hears at once when some become free.
 //  - Nothing a router sends can fail the engine: what is wrong is refused, or closes that router's stream.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -28,6 +30,7 @@
 #include "worker/prefix_feed.h"
 #include "worker/request_table.h"
 #include "worker/role.h"
+#include "worker/turns.h"
 
 namespace sluice::worker {
 
@@ -80,7 +83,7 @@ class WorkerCore {
   size_t live_requests() const { return requests_.size(); }
 
   // When Tick has something to do; InfiniteFuture if never.
-  absl::Time NextTimer() const { return requests_.NextTimer(); }
+  absl::Time NextTimer() const { return std::min(requests_.NextTimer(), turns_.NextTimer()); }
 
   // Without what others know better: `sequence`, `step_ms`, `pairs`.
   v1::WorkerReport Report() const;
@@ -90,6 +93,7 @@ class WorkerCore {
     enum State { kNew, kOpen, kClosed } state = kNew;
     uint64_t router_incarnation = 0;
     PrefixFeed prefixes;
+    int64_t known_free = 0;  // blocks, as it was told last
   };
 
   void OnHello(StreamId id, Stream& stream, const v1::RouterHello& hello);
@@ -109,6 +113,9 @@ class WorkerCore {
   // Ends a request with these words, or without any. No-op for one that is ending already.
   void End(uint64_t id, const v1::ErrorInfo& why, const LastWords& words);
   void DropRequestsOf(StreamId id);
+  bool WaitsForItsTurn(StreamId id, const v1::RequestKey& key);
+  void TookTurn(StreamId id, const std::optional<v1::ErrorInfo>& error);
+  void TellOfFreeBlocks();
   void AddPrefixes(std::vector<Outgoing>& outgoing);
   void Close(StreamId id, Stream& stream, absl::Status status);
 
@@ -117,6 +124,8 @@ class WorkerCore {
   RequestTable& requests_;
   Role& role_;
   bool draining_ = false;
+  Turns turns_;
+  absl::Time now_ = absl::InfinitePast();  // as far as it was told
   std::map<StreamId, Stream> streams_;
 };
 

@@ -237,6 +237,44 @@ TEST_F(WorkerCoreTest, RefusesALiveKeyAgainButNotADeadOne) {
   Admit("a", 5, 3);
 }
 
+TEST_F(WorkerCoreTest, RoutersTakeTurnsWhereBlocksAreShort) {
+  Greet(2, 8);
+  core_.TakeOutgoing();
+  for (const char* id : {"a", "b"}) Admit(id, 500, 12);  // 32 of the 64 blocks each
+  Post(Reserve("c", 5, 10), 1, 2);
+  EXPECT_EQ(OnlyEvent().refused().error().reason(), v1::NO_BLOCKS);
+  Post(Cancel("a"), 2);
+  // Both hear that there is room, also the one without a request here.
+  std::vector<Outgoing> out = core_.TakeOutgoing();
+  ASSERT_EQ(out.size(), 2u);
+  for (const Outgoing& o : out) EXPECT_EQ(o.message.report().blocks_free(), 32);
+  // The quicker one was not first in the line.
+  EXPECT_EQ(RefusalOf(Reserve("d", 5, 10), 3), v1::NO_BLOCKS);
+  EXPECT_THAT(refusal_, HasSubstr("another router"));
+  Post(Reserve("c", 5, 10), 4, 2);
+  out = core_.TakeOutgoing();
+  ASSERT_EQ(out.size(), 2u) << "and it is told as soon as its own turn comes";
+  EXPECT_EQ(out[0].stream, kStream);
+  EXPECT_TRUE(out[1].message.events(0).has_lease_granted());
+  Post(Reserve("d", 5, 10), 5);
+  EXPECT_TRUE(OnlyEvent().has_lease_granted());
+}
+
+TEST_F(WorkerCoreTest, ATurnThatNobodyUsesPasses) {
+  Greet(2, 8);
+  for (const char* id : {"a", "b"}) Admit(id, 500, 12);
+  Post(Reserve("c", 5, 10), 1, 2);
+  Post(Cancel("a"), 2);
+  core_.TakeOutgoing();
+  EXPECT_EQ(RefusalOf(Reserve("d", 5, 10), 3), v1::NO_BLOCKS);
+  EXPECT_EQ(core_.NextTimer(), At(2) + kTurn);
+  core_.Tick(At(2) + kTurn);
+  const std::vector<Outgoing> out = core_.TakeOutgoing();
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].stream, kStream);
+  Admit("d", 5, 10);
+}
+
 TEST_F(WorkerCoreTest, DrainRefusesTheNewAndFinishesTheRunning) {
   Admit("a", 5, 3);
   Post(Drain());

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "engine/engine_shape.h"
 #include "engine/parallel/tensor_split.h"
@@ -28,6 +29,7 @@ constexpr absl::Duration kLeaveTimeout = absl::Milliseconds(400);
 constexpr absl::Duration kStepTimeout = absl::Milliseconds(1200);
 constexpr absl::Duration kFarewell = absl::Milliseconds(100);
 constexpr std::chrono::milliseconds kStreamTimeout{300};
+constexpr absl::Duration kProfileTime = absl::Milliseconds(100);
 
 uint64_t DrawIncarnation() {
   std::random_device random;
@@ -99,6 +101,17 @@ absl::Status WorkerServer::OpenEngine(const WorkerOptions& options) {
   LOG(INFO) << "model \"" << info_.model() << "\", " << backend_->numerics_id() << ", " << options.tp << " ranks of "
             << ThreadsOf(options) << " threads, " << info_.blocks_total() << " blocks of " << options.block_size
             << " tokens, context " << info_.context_length();
+  return options.profile ? Profile() : absl::OkStatus();
+}
+
+// While nothing is served yet: what routers plan with until they have seen more.
+absl::Status WorkerServer::Profile() {
+  const auto profile = engine_->Profile(absl::ToDoubleSeconds(kProfileTime));
+  if (!profile.ok()) return ranks_ != nullptr ? ranks_->Explain(profile.status()) : profile.status();
+  info_.set_prefill_tokens_per_s(profile->prefill_tokens_per_s);
+  info_.set_decode_step_ms(profile->decode_step_ms);
+  LOG(INFO) << absl::StrFormat("measured: %.0f tokens of a prompt a second, a step of one row in %.2f ms",
+                               profile->prefill_tokens_per_s, profile->decode_step_ms);
   return absl::OkStatus();
 }
 

@@ -53,6 +53,7 @@ class WorkerServer {
   absl::Status ReadSecrets(const WorkerOptions& options);
   absl::Status OpenEngine(const WorkerOptions& options);
   absl::Status StartRanks(const WorkerOptions& options, engine::EngineOptions& engine_options);
+  absl::Status Profile();
   void JoinPools(const WorkerOptions& options);
   void OnLostRank(const absl::Status& lost);
   absl::Status MakeRole(const WorkerOptions& options, const RoleFactory& make_role,

@@ -21,6 +21,11 @@ bool SpecialTokens::Add(std::string_view name, int32_t id) {
 }
 
 std::optional<SpecialTokens::Match> SpecialTokens::Find(std::string_view text, size_t from) const {
+  return Find(text, from, [](const Match&) { return true; });
+}
+
+std::optional<SpecialTokens::Match> SpecialTokens::Find(std::string_view text, size_t from,
+                                                        absl::FunctionRef<bool(const Match&)> accept) const {
   for (size_t begin = from; begin < text.size(); ++begin) {
     if (!begins_[static_cast<uint8_t>(text[begin])]) continue;
     std::optional<Match> longest;
@@ -29,7 +34,9 @@ std::optional<SpecialTokens::Match> SpecialTokens::Find(std::string_view text, s
       const auto edge = edges_.find(EdgeKey(node, text[at]));
       if (edge == edges_.end()) break;
       node = edge->second;
-      if (const auto id = ids_.find(node); id != ids_.end()) longest = Match{begin, at + 1 - begin, id->second};
+      const auto id = ids_.find(node);
+      if (id == ids_.end()) continue;
+      if (const Match match{begin, at + 1 - begin, id->second}; accept(match)) longest = match;
     }
     if (longest.has_value()) return longest;
   }

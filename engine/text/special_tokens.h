@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 
 namespace sluice::engine {
 
@@ -25,6 +26,8 @@ class SpecialTokens {
   };
   // The first name at or after `from`.
   std::optional<Match> Find(std::string_view text, size_t from) const;
+  // The first that is accepted: leftmost, then longest among the accepted ones.
+  std::optional<Match> Find(std::string_view text, size_t from, absl::FunctionRef<bool(const Match&)> accept) const;
 
  private:
   // A trie. Node 0 is the root; edges are keyed by node << 8 | byte.

@@ -1,5 +1,6 @@
 #include "engine/text/tokenizer.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -172,6 +173,27 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view text, SpecialText specia
   }
   impl_->EncodePlain(text.substr(done), ids);
   if (add_special && impl_->eos_id >= 0) ids.push_back(impl_->eos_id);
+  return ids;
+}
+
+std::vector<int32_t> Tokenizer::EncodePrompt(std::string_view text, std::span<const TextSpan> template_text) const {
+  std::vector<int32_t> ids;
+  ids.reserve(text.size() / 4 + 2);
+  auto span = template_text.begin();  // the first that ends after what was looked at; matches come in order
+  const auto counts = [&](const SpecialTokens::Match& match) {
+    if (!IsControl(match.id)) return true;
+    while (span != template_text.end() && span->end <= match.begin) ++span;
+    return span != template_text.end() && span->begin <= match.begin && match.begin + match.length <= span->end;
+  };
+  size_t done = 0;
+  while (const auto match = impl_->special.Find(text, done, counts)) {
+    impl_->EncodePlain(text.substr(done, match->begin - done), ids);
+    ids.push_back(match->id);
+    done = match->begin + match->length;
+  }
+  impl_->EncodePlain(text.substr(done), ids);
+  const bool has_bos = std::find(ids.begin(), ids.end(), impl_->bos_id) != ids.end();
+  if (impl_->bos_id >= 0 && !has_bos) ids.insert(ids.begin(), impl_->bos_id);
   return ids;
 }
 

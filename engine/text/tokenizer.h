@@ -12,12 +12,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/files/tokenizer_data.h"
+#include "engine/text/text_span.h"
 
 namespace sluice::engine {
 
@@ -34,6 +36,12 @@ class Tokenizer {
 
   // add_bos / add_eos of the file apply when `add_special` is set.
   std::vector<int32_t> Encode(std::string_view text, SpecialText special, bool add_special = true) const;
+
+  // Text of which a chat template wrote `template_text` (ascending, apart) and a user the rest: names of control tokens
+  // count only where they lie in one piece of the template's. What is between special tokens is encoded as one text,
+  // whoever wrote it. Where add_bos of the file applies, the beginning-of-text token is added unless the template
+  // wrote it; nothing is added at the end.
+  std::vector<int32_t> EncodePrompt(std::string_view text, std::span<const TextSpan> template_text) const;
 
   // The raw bytes that a token stands for; may be part of a character. A control token's name. Empty for unused tokens
   // and ids out of range.

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "router/http/chat_request.h"
 #include "router/http/completion_request.h"
+#include "router/http/embedded.h"
 #include "router/http/error.h"
 #include "router/http/info_bodies.h"
 #include "router/prompt_tokens.h"
@@ -161,6 +162,8 @@ Outcome HandleRoute(const HttpShared& shared, const HttpMessage& message, const 
     case Route::kLive:
     case Route::kReady:
       return AnswerHealth(shared, info.route);
+    case Route::kOpenApi:
+      return HttpReply{200, std::string(embedded::kOpenApi)};
     case Route::kVersion:
       return HttpReply{200, VersionBody(shared.options.version)};
   }

@@ -8,6 +8,8 @@
 #include "absl/strings/str_split.h"
 #include "router/http/chat_answer.h"
 #include "router/http/chat_request.h"
+#include "router/http/completion_request.h"
+#include "router/http/embedded.h"
 #include "router/http/info_bodies.h"
 
 namespace sluice::router {
@@ -245,6 +247,18 @@ TEST(TokenizeApi, BodiesBothWays) {
   pb::DetokenizeResponse back;
   back.set_text("hi");
   EXPECT_EQ(DetokenizeBody(back), R"({"prompt":"hi"})");
+}
+
+// ---- the OpenAPI file ----
+
+TEST(OpenApi, HasExactlyTheFieldsThatAreRead) {
+  const Json schemas = Json::parse(embedded::kOpenApi)["components"]["schemas"];
+  for (const auto& [schema, names] :
+       {std::pair("ChatRequest", ChatFieldNames()), std::pair("CompletionRequest", CompletionFieldNames())}) {
+    std::vector<std::string> described;
+    for (const auto& [name, field] : schemas[schema]["properties"].items()) described.push_back(name);
+    EXPECT_THAT(described, ::testing::UnorderedElementsAreArray(names)) << schema;
+  }
 }
 
 }  // namespace

@@ -157,4 +157,10 @@ absl::StatusOr<ApiRequest> ParseChat(std::string_view body) {
   return out;
 }
 
+std::vector<std::string> ChatFieldNames() {
+  std::vector<std::string> names;
+  for (const Field<ApiRequest>& field : Table()) names.emplace_back(field.name);
+  return names;
+}
+
 }  // namespace sluice::router

@@ -4,7 +4,9 @@
 // is read: field_reader.h. Defaults that differ from gRPC's: temperature 1.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "router/http/api_request.h"
@@ -13,5 +15,8 @@ namespace sluice::router {
 
 // INVALID_ARGUMENT reads "field: what is wrong", or says where the JSON is broken.
 absl::StatusOr<ApiRequest> ParseChat(std::string_view body);
+
+// The names of all known fields.
+std::vector<std::string> ChatFieldNames();
 
 }  // namespace sluice::router

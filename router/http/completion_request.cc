@@ -120,4 +120,10 @@ absl::StatusOr<ApiRequest> ParseCompletion(std::string_view body) {
   return out;
 }
 
+std::vector<std::string> CompletionFieldNames() {
+  std::vector<std::string> names;
+  for (const Field<ApiRequest>& field : Table()) names.emplace_back(field.name);
+  return names;
+}
+
 }  // namespace sluice::router

@@ -14,6 +14,7 @@ using Json = nlohmann::ordered_json;
 
 const char* Type(int http_code) {
   if (http_code == 401) return "authentication_error";
+  if (http_code == 408) return "timeout_error";
   if (http_code == 429) return "rate_limit_error";
   return http_code < 500 ? "invalid_request_error" : "server_error";
 }
@@ -30,6 +31,7 @@ std::string Body(int http_code, absl::string_view message, absl::string_view par
 absl::string_view HttpName(absl::string_view field) {
   if (field == "text" || field == "token_ids.ids") return "prompt";
   if (field == "request_id") return "x-request-id";
+  if (field == "template_arguments") return "chat_template_kwargs";
   return absl::StripPrefix(field, "sampling.");
 }
 
@@ -82,7 +84,7 @@ int HttpCode(const absl::Status& status) {
     case absl::StatusCode::kUnavailable:
       return 503;
     case absl::StatusCode::kDeadlineExceeded:
-      return 504;
+      return 408;  // the time that the client gave
     default:
       return 500;
   }

@@ -75,6 +75,7 @@ TEST_F(HttpApiTest, KeysGuardTheApi) {
   ServerOptions options;
   options.http.keys = *ApiKeys::Parse("# comment\nfirst-key-1234\nsecond-key-1234 team-b\n", "keys");
   Start(options);
+  key_ = "first-key-1234";
   auto worker = StartWorker(Saying("abc"));
   for (const char* headers : {"", "Authorization: Bearer wrong-key-000\r\n", "Authorization: first-key-1234\r\n",
                               "Authorization: Bearer\r\n", "Authorization: Basic Zmlyc3Q=\r\n"}) {
@@ -92,6 +93,23 @@ TEST_F(HttpApiTest, KeysGuardTheApi) {
   EXPECT_EQ(Post(R"({"prompt": "x"})", "authorization: Bearer second-key-1234\r\nX-Sluice-Tenant: team-a\r\n").code,
             200);
   ExpectClean(*worker);
+}
+
+TEST_F(HttpApiTest, KeysGuardGrpcToo) {
+  ServerOptions options;
+  options.http.keys = *ApiKeys::Parse("first-key-1234\n", "keys");
+  Start(options);
+  const auto code = [this](const char* authorization) {
+    grpc::ClientContext generate, state;
+    for (grpc::ClientContext* context : {&generate, &state}) context->AddMetadata("authorization", authorization);
+    pb::GenerateRequest request;  // it has no prompt
+    const grpc::StatusCode generated = stub_->Generate(&generate, request)->Finish().error_code();
+    pb::ClusterState answer;
+    const grpc::StatusCode seen = pb::Cluster::NewStub(channel_)->GetState(&state, {}, &answer).error_code();
+    return std::pair(generated, seen);
+  };
+  EXPECT_EQ(code("Bearer nothing"), std::pair(grpc::StatusCode::UNAUTHENTICATED, grpc::StatusCode::UNAUTHENTICATED));
+  EXPECT_EQ(code("Bearer first-key-1234"), std::pair(grpc::StatusCode::INVALID_ARGUMENT, grpc::StatusCode::OK));
 }
 
 TEST(ApiKeys, FilesAreChecked) {

@@ -230,7 +230,7 @@ TEST_F(HttpFrontTest, ErrorsOfTheClusterHaveTheirCodes) {
   FakeScript hanging;
   hanging.tokens = 1;
   worker->SetScript(hanging);
-  EXPECT_EQ(Post(Body(5, false, R"(, "timeout_ms": 50)")).code, 504);
+  EXPECT_EQ(Post(Body(5, false, R"(, "timeout_ms": 50)")).code, 408);
   ExpectClean(*worker);
   auto running = Connect();
   running->Send(HttpClient::Request("POST", "/v1/completions", Body(5)));
@@ -420,7 +420,7 @@ TEST_F(HttpFrontTest, QuietConnectionsAreClosed) {
   auto worker = StartWorker(slow);
   auto waiting = Connect();
   waiting->Send(HttpClient::Request("POST", "/v1/completions", Body(5, false, R"(, "timeout_ms": 400)")));
-  EXPECT_EQ(waiting->Read().code, 504);
+  EXPECT_EQ(waiting->Read().code, 408);
 }
 
 TEST_F(HttpFrontTest, MoreConnectionsThanAllowedAreTurnedAway) {

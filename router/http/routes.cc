@@ -16,6 +16,7 @@ constexpr RouteInfo kRoutes[] = {
     {Route::kReady, "/health/ready", false, false},
     {Route::kReady, "/health", false, false},
     {Route::kVersion, "/version", false, false},
+    {Route::kOpenApi, "/openapi.json", false, false},
 };
 
 }  // namespace

@@ -16,6 +16,7 @@ enum class Route {
   kLive,
   kReady,
   kVersion,
+  kOpenApi,
 };
 
 struct RouteInfo {

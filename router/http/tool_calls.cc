@@ -132,7 +132,7 @@ ToolCallParser::Found ToolCallParser::TakeHermes(bool end) {
 // The answer is calls as a whole, or text.
 ToolCallParser::Found ToolCallParser::TakeWhole() {
   Found found;
-  found.calls = style_ == engine::ToolCallStyle::kLlama ? LlamaCalls(held_) : MistralCalls(held_);
+  found.calls = style_ == engine::ToolCallStyle::kLlama3 ? LlamaCalls(held_) : MistralCalls(held_);
   if (found.calls.empty()) found.text = held_;
   held_.clear();
   return found;
@@ -145,7 +145,7 @@ ToolCallParser::Found ToolCallParser::Add(std::string_view text) {
   static constexpr std::array<std::string_view, 2> kLlamaMarks = {"{", kPythonTag};
   static constexpr std::array<std::string_view, 2> kMistralMarks = {kMistralMark, "[{\"name\""};
   const bool may =
-      style_ == engine::ToolCallStyle::kLlama ? MayBegin(held_, kLlamaMarks) : MayBegin(held_, kMistralMarks);
+      style_ == engine::ToolCallStyle::kLlama3 ? MayBegin(held_, kLlamaMarks) : MayBegin(held_, kMistralMarks);
   if (may) return {};
   plain_ = true;
   return {std::exchange(held_, ""), {}};

@@ -4,7 +4,7 @@
 // held back until that is known; a call that is broken JSON, or never ends, is text after all. Calls have the arguments
 // as the model spelled them. How they are spelled depends on the model's template:
 //   kHermes (Qwen2.5 and others): <tool_call>{"name": ..., "arguments": {...}}</tool_call>, any number of them
-//   kLlama: the whole answer is {"name": ..., "parameters": {...}}, several with `;` between, after <|python_tag|> or
+//   kLlama3: the whole answer is {"name": ..., "parameters": {...}}, several with `;` between, after <|python_tag|> or
 //   not kMistral: [TOOL_CALLS] and an array of {"name": ..., "arguments": {...}}, to the end of the answer; a mark that
 //   is a
 //     control token has no text, so an answer that begins with `[{"name"` counts as one, too
@@ -39,7 +39,7 @@ class ToolCallParser {
   Found TakeWhole();
 
   const engine::ToolCallStyle style_;
-  bool plain_ = false;  // no call can come any more (kLlama, kMistral)
+  bool plain_ = false;  // no call can come any more (kLlama3, kMistral)
   bool after_call_ = false;
   std::string held_;
 };

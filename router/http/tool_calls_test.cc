@@ -49,13 +49,14 @@ TEST(ToolCalls, AreFoundHoweverTheTextIsCut) {
       {ToolCallStyle::kHermes, R"(<tool_call>{"arguments": {}}</tool_call>)",
        R"(<tool_call>{"arguments": {}}</tool_call>)"},
       {ToolCallStyle::kHermes, R"(<tool_call>{"name": "f"}</tool_call>)", "|f({})"},
-      {ToolCallStyle::kLlama, R"({"name": "f", "parameters": {"a": "x;y"}})", R"(|f({"a":"x;y"}))"},
-      {ToolCallStyle::kLlama, R"(<|python_tag|>{"name": "f", "parameters": {}}; {"name": "g", "parameters": {"b": 2}})",
+      {ToolCallStyle::kLlama3, R"({"name": "f", "parameters": {"a": "x;y"}})", R"(|f({"a":"x;y"}))"},
+      {ToolCallStyle::kLlama3,
+       R"(<|python_tag|>{"name": "f", "parameters": {}}; {"name": "g", "parameters": {"b": 2}})",
        R"(|f({})|g({"b":2}))"},
-      {ToolCallStyle::kLlama, R"({"answer": 5})", R"({"answer": 5})"},
-      {ToolCallStyle::kLlama, "{ is a brace", "{ is a brace"},
-      {ToolCallStyle::kLlama, R"(No call {"name": "f"})", R"(No call {"name": "f"})"},
-      {ToolCallStyle::kLlama, R"({"name": "f", "parameters": {}} and more)",
+      {ToolCallStyle::kLlama3, R"({"answer": 5})", R"({"answer": 5})"},
+      {ToolCallStyle::kLlama3, "{ is a brace", "{ is a brace"},
+      {ToolCallStyle::kLlama3, R"(No call {"name": "f"})", R"(No call {"name": "f"})"},
+      {ToolCallStyle::kLlama3, R"({"name": "f", "parameters": {}} and more)",
        R"({"name": "f", "parameters": {}} and more)"},
       {ToolCallStyle::kMistral, R"([TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": {}}])",
        R"(|f({"a":1})|g({}))"},
@@ -76,7 +77,7 @@ TEST(ToolCalls, TextIsNotHeldBackLongerThanItMust) {
   EXPECT_EQ(parser.Add("a<b").text, "a<b");
   EXPECT_EQ(parser.Add(" <tool").text, " ");
   EXPECT_EQ(parser.Add("ing>").text, "<tooling>");
-  ToolCallParser llama(ToolCallStyle::kLlama);
+  ToolCallParser llama(ToolCallStyle::kLlama3);
   EXPECT_EQ(llama.Add("Hi").text, "Hi");
   EXPECT_EQ(llama.Add("{").text, "{") << "what begins as text stays text";
 }

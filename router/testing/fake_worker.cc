@@ -141,9 +141,11 @@ void FakeWorker::OnMessage(const pb::RouterMessage& message, Stream* stream) {
   pb::WorkerMessage out;
   if (message.has_reserve()) {
     ++reserves_;
+    last_trace_ = message.reserve().sequence().trace();
     OnReserve(message.reserve(), out);
   } else if (message.has_prefill()) {
     ++prefills_;
+    last_trace_ = message.prefill().sequence().trace();
     OnPrefill(message.prefill(), out);
   } else if (message.has_release()) {
     ++releases_;
@@ -158,6 +160,11 @@ void FakeWorker::OnMessage(const pb::RouterMessage& message, Stream* stream) {
     }
   }
   if (out.events_size() > 0) stream->Write(out);
+}
+
+pb::TraceContext FakeWorker::last_trace() const {
+  absl::MutexLock lock(&mutex_);
+  return last_trace_;
 }
 
 bool FakeWorker::Refuses(const pb::RequestKey& key, pb::WorkerMessage& out) {
@@ -257,7 +264,7 @@ void FakeWorker::Produce(Stream* stream, const std::atomic<bool>* over) {
       }
       if (out.events_size() > 0) stream->Write(out);
     }
-    absl::SleepFor(absl::Microseconds(200));
+    absl::SleepFor(options_.step);
   }
 }
 

@@ -36,6 +36,7 @@ struct FakeScript {
 };
 
 struct FakeWorkerOptions {
+  absl::Duration step = absl::Microseconds(200);  // from one message to the next
   pb::Role role = pb::ROLE_BOTH;
   uint64_t incarnation = 1;
   int port = 0;
@@ -59,6 +60,7 @@ class FakeWorker final : public pb::Worker::Service {
   int reserves() const { return reserves_; }
   int prefills() const { return prefills_; }
   int releases() const { return releases_; }
+  pb::TraceContext last_trace() const;  // of the newest Reserve or Prefill
   bool announce_ended() const { return announce_ended_; }
   absl::Status announced() const;  // how the Announce stream ended; OK while it is open
   void SetScript(const FakeScript& script);
@@ -103,6 +105,7 @@ class FakeWorker final : public pb::Worker::Service {
 
   mutable absl::Mutex mutex_;  // also held while writing: sync streams take one writer
   FakeScript script_ ABSL_GUARDED_BY(mutex_);
+  pb::TraceContext last_trace_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, Job> jobs_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_lease_ ABSL_GUARDED_BY(mutex_) = 1;
   std::vector<uint64_t> peers_ ABSL_GUARDED_BY(mutex_);

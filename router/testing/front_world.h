@@ -61,6 +61,7 @@ class FrontWorld : public ::testing::Test {
 
   pb::ClusterState State() {
     grpc::ClientContext context;
+    if (!key_.empty()) context.AddMetadata("authorization", absl::StrCat("Bearer ", key_));
     pb::ClusterState state;
     EXPECT_TRUE(pb::Cluster::NewStub(channel_)->GetState(&context, {}, &state).ok());
     return state;
@@ -73,6 +74,7 @@ class FrontWorld : public ::testing::Test {
 
   static inline TinyServedModel* model_ = nullptr;
   std::unique_ptr<RouterServer> router_;
+  std::string key_;  // of the API, where it has any
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<pb::Inference::Stub> stub_;
 };

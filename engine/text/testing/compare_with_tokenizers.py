@@ -1,6 +1,6 @@
 """Holds our tokenizer against PyPI `tokenizers` on random strings, both built from one GGUF file's vocabulary.
 
-Not part of the test suite, for it needs packages from PyPI:
+tests/e2e_chat_templates_test.py runs it on the default model. By hand, on others:
     pip install tokenizers gguf
     ninja -C build tokenize_dump
     python3 engine/text/testing/compare_with_tokenizers.py build/tests/tokenize_dump MODEL.gguf [--strings 6000] [--seed 1]
@@ -15,7 +15,6 @@ import subprocess
 import sys
 import unicodedata
 
-from gguf import GGUFReader
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence, Split
 
@@ -123,6 +122,7 @@ def main():
     parser.add_argument("--strings", type=int, default=6000)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
+    from gguf import GGUFReader  # pylint: disable=import-outside-toplevel
     reader = GGUFReader(args.model)
     tokenizer, names = reference(lambda key: reader.fields["tokenizer.ggml." + key].contents())
     source = RandomStrings(args.seed, names)
