@@ -117,6 +117,7 @@ grpc::ServerUnaryReactor* ClusterService::GetState(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* ClusterService::ListRequests(grpc::CallbackServerContext* context,
                                                        const pb::ListRequestsRequest* request,
                                                        pb::RequestList* response) {
+  if (grpc::ServerUnaryReactor* refused = RefuseStranger(keys_, context)) return refused;
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const int limit = request->limit() == 0 ? kRequestsShown : request->limit();
   if (limit < 1 || limit > kMaxRequestsShown) {

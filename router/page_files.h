@@ -1,8 +1,8 @@
-// The embedded files of router/page/; cmake/embed_files.cmake writes their definition.
+// The files of router/page/, inside the program.
 #pragma once
 
-#include <span>
 #include <string_view>
+#include <vector>
 
 namespace sluice::router {
 
@@ -11,6 +11,6 @@ struct PageFile {
   std::string_view text;
 };
 
-std::span<const PageFile> PageFiles();
+std::vector<PageFile> PageFiles();
 
 }  // namespace sluice::router
