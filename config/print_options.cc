@@ -94,13 +94,14 @@ std::string TypeOf(const CLI::Option& option) {
   // CLI11 puts what it checks behind the type: "N:INT in [0 - 65535]", "TEXT:{a,b}", "BYTES:SIZE [b, ...]".
   std::string type = option.get_type_name();
   if (const size_t size = type.find(":SIZE ["); size != std::string::npos) return type.substr(0, size);
-  for (const char* mark : {":{", ":INT in [", ":UINT in [", ":FLOAT in [", ":"}) {
+  if (type.ends_with(":")) type.pop_back();  // a check that says nothing about itself
+  for (const char* mark : {":{", ":INT in [", ":UINT in [", ":FLOAT in ["}) {
     const size_t at = type.find(mark);
-    if (at == std::string::npos || (std::string_view(mark) == ":" && at + 1 != type.size())) continue;
-    type = at + 1 == type.size() ? type.substr(0, at) : type.substr(at + std::string_view(mark).size());
+    if (at == std::string::npos) continue;
+    type = type.substr(at + std::string_view(mark).size());
+    absl::StrReplaceAll({{"]", ""}, {"}", ""}, {" - ", " to "}, {",", ", "}}, &type);
     break;
   }
-  absl::StrReplaceAll({{"]", ""}, {"}", ""}, {" - ", " to "}, {",", ", "}}, &type);
   if (type == "TEXT") return "text";
   return type == "INT" || type == "UINT" || type == "FLOAT" ? "number" : type;
 }

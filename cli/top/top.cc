@@ -99,6 +99,7 @@ class Terminal {
     if (!full_screen_) return Print(frame + "\n");
     winsize size{24, 80, 0, 0};
     ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+    if (size.ws_row == 0 || size.ws_col == 0) size = {24, 80, 0, 0};  // a terminal that was told no size
     return Print(Screen(frame, size.ws_row, size.ws_col));
   }
 
