@@ -18,16 +18,11 @@ namespace sluice::router {
 
 std::vector<PageFile> PageFiles() {
   return {
-      {"index.html", embedded::kPageIndexHtml},
-      {"page.css", embedded::kPagePageCss},
-      {"icon.svg", embedded::kPageIconSvg},
-      {"main.js", embedded::kPageMainJs},
-      {"api.js", embedded::kPageApiJs},
-      {"chat.js", embedded::kPageChatJs},
-      {"charts.js", embedded::kPageChartsJs},
-      {"dom.js", embedded::kPageDomJs},
-      {"requests.js", embedded::kPageRequestsJs},
-      {"workers.js", embedded::kPageWorkersJs},
+      {"index.html", embedded::kPageIndexHtml},   {"page.css", embedded::kPagePageCss},
+      {"icon.svg", embedded::kPageIconSvg},       {"main.js", embedded::kPageMainJs},
+      {"api.js", embedded::kPageApiJs},           {"chat.js", embedded::kPageChatJs},
+      {"charts.js", embedded::kPageChartsJs},     {"dom.js", embedded::kPageDomJs},
+      {"requests.js", embedded::kPageRequestsJs}, {"workers.js", embedded::kPageWorkersJs},
   };
 }
 

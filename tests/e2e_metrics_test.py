@@ -97,11 +97,13 @@ class MetricsTest(unittest.TestCase):
         self.assertEqual(([r["request_id"] for r in bare], bare[0]["timing"]["timeline"]), (["listed"], []))
         stream = self.cluster.client.stream("a long one", max_tokens=400, ignore_eos=True, request_id="running")
         next(iter(stream))
-        listed = self.cluster.client.requests(limit=1).requests[0]  # gRPC has the same
-        self.assertEqual((listed.request_id, listed.state), ("running", "decoding"), listed)
+        newest = lambda: self.cluster.client.requests(limit=1).requests[0]  # gRPC has the same
+        wait_until(lambda: newest().state == "decoding", PATIENCE, newest)
+        self.assertEqual((newest().request_id, newest().ended_ms), ("running", 0))
         stream.cancel()
-        wait_until(lambda: self.cluster.client.requests(limit=1).requests[0].state == "cancelled", PATIENCE, "it is cancelled")
-        self.assertEqual(len(json.loads(fetch(self.cluster, "/cluster/state"))["workers"]), 3)
+        wait_until(lambda: newest().state == "cancelled", PATIENCE, newest)
+        roles = [worker["role"] for worker in json.loads(fetch(self.cluster, "/cluster/state"))["workers"]]
+        self.assertEqual((roles.count("ROLE_PREFILL"), set(roles)), (1, {"ROLE_PREFILL", "ROLE_DECODE"}))
         for bad in ("limit=0", "limit=x", "limit=100000"):
             with self.assertRaises(urllib.error.HTTPError) as raised:
                 fetch(self.cluster, f"/cluster/requests?{bad}")

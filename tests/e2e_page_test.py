@@ -9,6 +9,7 @@ import json
 import pathlib
 import random
 import sys
+import tempfile
 import unittest
 import urllib.error
 import urllib.request
@@ -16,7 +17,7 @@ import urllib.request
 import grpc
 
 import browser as chromium
-from cluster import Cluster, real_model, wait_until
+from cluster import Cluster, real_model, tiny_model, wait_until
 from sluice_client import Background, Client
 
 PATIENCE = 60
@@ -140,7 +141,10 @@ class PageTest(unittest.TestCase):
             self.assertFalse([e for e in page.errors if "401" not in e], page.errors)
 
     def test_chat_without_a_template_on_a_dark_phone(self):
-        with Cluster() as cluster, page_of(cluster, width=390, height=800, dark=True) as page:
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        model = tiny_model(folder)
+        model.write_bytes(model.read_bytes().replace(b"tokenizer.chat_template", b"tokenizer.none_template"))
+        with Cluster(model=model) as cluster, page_of(cluster, width=390, height=800, dark=True) as page:
             wait_until(lambda: "1 of 1 active" in page.text("#workers"), PATIENCE, page.text)
             self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), 390, "nothing hangs over the edge")
             self.assertTrue(self.chat(page, "one two three"))
@@ -165,7 +169,7 @@ def screenshots(folder):
     if chromium.missing():
         sys.exit(chromium.missing())
     folder = pathlib.Path(folder)
-    flags = ["--threads", 1, "--kv-bytes", "64M"]
+    flags = ["--threads", 1, "--kv-bytes", "256M"]
     with Cluster(workers=0, prefill=2, decode=2, model=real_model(), worker_flags=flags) as cluster, \
             page_of(cluster, height=1000) as page:
         wait_until(lambda: "2 of 2 active" in page.text("#workers"), PATIENCE, page.text)
