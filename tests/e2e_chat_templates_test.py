@@ -220,16 +220,14 @@ class ChatTemplatesTest(unittest.TestCase):
             try:
                 expected = env.from_string(template).render(**copy.deepcopy(jinja_random.VARIABLES))
             except Exception as error:  # pylint: disable=broad-exception-caught
-                if type(error).__name__ == "UndefinedError" and "text" in answer and "{% set" in template:
-                    skipped += 1  # a variable that is read in a block before it is set around it
-                    continue
                 self.assertIn("error", answer, f"{template}\njinja2: {error!r}\nours: {answer.get('text')}")
                 errors += 1
                 continue
             if jinja_random.is_out_of_scope(expected, answer.get("error", "")):
                 skipped += 1
                 continue
-            self.assertEqual(answer.get("text", answer), expected, template)
+            if answer.get("text", answer) != expected:  # without a diff, which takes long
+                self.fail(f"{template}\njinja2: {expected!r}\nours: {answer.get('text', answer)!r}")
             texts += 1
         print(f"{len(templates)} random templates: {texts} texts equal, {errors} refused by both, {skipped} skipped")
         self.assertGreater(texts, len(templates) * 0.3)
