@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "router/timeline.h"
+
 namespace sluice::router {
 namespace {
 
@@ -37,8 +39,11 @@ AnswerStream::Output AnswerStream::OnTokens(const ClientTokens& event) {
   Output output;
   Choice& choice = choices_.at(size_t(event.tokens.choice()));
   if (choice.stopped) return output;
+  if (!prompt_sent_) output.since_received = event.at - received_;
   AddPrompt(event.tokens, output.responses);
-  if (choice.tokens == 0) choice.first_at = event.at;
+  const int before = choice.tokens;
+  if (before == 0) choice.first_at = event.at;
+  if (before > 0) output.since_last = event.at - choice.last_at;
   choice.last_at = event.at;
   pb::GenerateResponse& response = output.responses.emplace_back(NewResponse());
   pb::ChoiceDelta& delta = *response.add_choices();
@@ -46,6 +51,7 @@ AnswerStream::Output AnswerStream::OnTokens(const ClientTokens& event) {
   for (int i = 0; i < event.tokens.token_ids_size() && !choice.stopped; ++i) {
     choice.stopped = AddToken(choice, event.tokens, i, delta);
   }
+  output.tokens = choice.tokens - before;
   output.stop_found = choice.stopped;
   return output;
 }
@@ -111,15 +117,7 @@ pb::GenerateResponse AnswerStream::OnEnd(const ClientEnd& event) {
 }
 
 pb::Timing AnswerStream::MakeTiming(const ClientEnd& event) const {
-  pb::Timing timing;
-  bool reserved = false;
-  for (const pb::TimelineEvent& entry : event.timeline) {
-    *timing.add_timeline() = entry;
-    // Of several tries the last one counts. An answer of one token reserves nothing.
-    if (entry.name() == "reserved" || (entry.name() == "prefilling" && !reserved)) timing.set_queue_ms(entry.at_ms());
-    reserved |= entry.name() == "reserved";
-    if (entry.name() == "first_token") timing.set_ttft_ms(entry.at_ms());
-  }
+  pb::Timing timing = TimingOf(event.timeline);
   const Choice& choice = choices_.front();
   if (choice.tokens > 1) {
     timing.set_tpot_ms(absl::ToDoubleMilliseconds(choice.last_at - choice.first_at) / (choice.tokens - 1));

@@ -31,6 +31,11 @@ class AnswerStream {
   struct Output {
     std::vector<pb::GenerateResponse> responses;
     bool stop_found = false;  // the choice of these tokens is complete: no more of it are needed
+    // For whoever measures: tokens that count, when the choice's last ones were, and, of the answer's first ones, how
+    // long they took.
+    int tokens = 0;
+    std::optional<absl::Duration> since_last;
+    std::optional<absl::Duration> since_received;
   };
   Output OnTokens(const ClientTokens& event);
 

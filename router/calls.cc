@@ -40,6 +40,7 @@ absl::Status Calls::Start(uint64_t call, const pb::GenerateRequest& request, abs
   auto it = calls_.find(call);
   if (it == calls_.end()) return absl::CancelledError("the client cancelled");
   if (!valid.ok()) {
+    Refused(valid.status());
     over = std::move(it->second);
     calls_.erase(it);
     return valid.status();
@@ -73,11 +74,25 @@ std::shared_ptr<Calls::Call> Calls::Find(uint64_t call, std::shared_ptr<CallSink
   return it->second;
 }
 
+RequestMetrics Calls::metrics() const {
+  RequestMetrics metrics = metrics_;
+  for (size_t code = 0; code < refused_.size(); ++code) {
+    metrics.RefusedAtEdge(absl::StatusCode(code), refused_[code].load(std::memory_order_relaxed));
+  }
+  return metrics;
+}
+
+void Calls::Refused(const absl::Status& why) {
+  refused_[std::min(size_t(why.code()), refused_.size() - 1)].fetch_add(1, std::memory_order_relaxed);
+}
+
 void Calls::Deliver(const ClientTokens& event) {
   std::shared_ptr<CallSink> sink;
   const std::shared_ptr<Call> call = Find(event.call, sink);
   if (call == nullptr || sink == nullptr) return;
   AnswerStream::Output output = call->answer->OnTokens(event);
+  if (output.tokens > 0) metrics_.Tokens(output.tokens, output.since_last);
+  if (output.since_received.has_value()) metrics_.FirstToken(*output.since_received);
   if (!output.responses.empty() && !sink->Send(std::move(output.responses))) {
     return Cancel(event.call, absl::ResourceExhaustedError("the client reads too slowly"));
   }
@@ -88,9 +103,15 @@ void Calls::Deliver(const ClientEnd& event) {
   std::shared_ptr<CallSink> sink;
   const std::shared_ptr<Call> call = Find(event.call, sink);
   if (call == nullptr) return;
-  if (sink != nullptr && (!event.status.ok() || sink->Send({call->answer->OnEnd(event)}))) {
-    sink->End(event.status, event.retry_after);
+  bool sent = true;
+  if (event.status.ok()) {
+    pb::GenerateResponse last = call->answer->OnEnd(event);
+    metrics_.Succeeded(last);
+    sent = sink != nullptr && sink->Send({std::move(last)});
+  } else {
+    metrics_.Failed(event);
   }
+  if (sink != nullptr && sent) sink->End(event.status, event.retry_after);
   absl::MutexLock lock(&mutex_);
   calls_.erase(event.call);
 }

@@ -6,6 +6,7 @@
 // side on the core's.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -21,6 +22,7 @@
 #include "router/answer_stream.h"
 #include "router/call_sink.h"
 #include "router/events.h"
+#include "router/request_metrics.h"
 #include "router/validate.h"
 
 namespace sluice::router {
@@ -47,6 +49,10 @@ class Calls {
   void Deliver(const ClientTokens& event);
   void Deliver(const ClientEnd& event);
   void SetTokenCapacity(int tokens) { capacity_ = tokens; }
+  RequestMetrics metrics() const;
+
+  // A request was refused before it became a call. Any thread.
+  void Refused(const absl::Status& why);
 
  private:
   struct Call {
@@ -60,6 +66,8 @@ class Calls {
   const ServedModel* const model_;
   const std::function<void(Event)> post_;
   std::atomic<int> capacity_ = 0;
+  RequestMetrics metrics_;                                                  // the core's thread alone
+  std::array<std::atomic<uint64_t>, RequestMetrics::kCodes> refused_ = {};  // by absl::StatusCode
 
   absl::Mutex mutex_;
   std::mt19937_64 rng_ ABSL_GUARDED_BY(mutex_);

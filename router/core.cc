@@ -23,7 +23,8 @@ RouterCore::RouterCore(const CoreOptions& options)
       rng_(options.seed),
       registry_(options.registry),
       queue_(options.queue),
-      prefixes_(options.prefix_entries) {}
+      prefixes_(options.prefix_entries),
+      log_(options.ended_requests) {}
 
 std::vector<Action> RouterCore::Handle(Event event, absl::Time now) {
   now_ = now;
@@ -42,31 +43,41 @@ void RouterCore::On(Submit& event) {
   if (event.ttft_limit == absl::ZeroDuration()) event.ttft_limit = options_.ttft_slo;
   if (event.tpot_limit == absl::ZeroDuration()) event.tpot_limit = options_.tpot_slo;
   auto request = std::make_unique<Request>(std::move(event), wire_id, options_.request);
-  absl::Status refused = CheckNew(*request);
-  absl::Duration retry_after = absl::ZeroDuration();
-  if (refused.ok()) refused = queue_.Add(EntryOf(*request, 0));
-  if (absl::IsResourceExhausted(refused)) retry_after = queue_.RetryAfter();
+  RefusalReason why = RefusalReason::kNone;
+  absl::Status refused = CheckNew(*request, why);
+  if (refused.ok()) {
+    refused = queue_.Add(EntryOf(*request, 0));
+    why = RefusalReason::kQueueFull;
+  }
   if (!refused.ok()) {
     ClientEnd end = request->End(refused, now_);
-    end.retry_after = retry_after;
-    actions_.push_back(std::move(end));
-    return;
+    end.refusal = why;
+    if (absl::IsResourceExhausted(refused)) end.retry_after = queue_.RetryAfter();
+    return EndRequest(*request, std::move(end));
   }
   if (deadline != absl::InfiniteFuture()) deadlines_.emplace(deadline, call);
   wire_ids_[wire_id] = call;
   requests_[call] = std::move(request);
 }
 
-absl::Status RouterCore::CheckNew(const Request& request) {
+void RouterCore::EndRequest(const Request& request, ClientEnd end) {
+  if (options_.ended_requests > 0) log_.Add(request.Summary(now_, &end), now_);
+  actions_.push_back(std::move(end));
+}
+
+absl::Status RouterCore::CheckNew(const Request& request, RefusalReason& why) {
+  why = RefusalReason::kShutdown;
   if (shut_down_) return absl::UnavailableError("router is shutting down");
   const Demand demand = request.demand(0);
   const Pools pools = Live(demand.ttft_limit_ms > 0 ? &request : nullptr);
+  why = RefusalReason::kNoWorker;
   if (const std::string missing = WhoIsMissing(pools, demand, options_.policy); !missing.empty()) {
     return absl::UnavailableError(missing);
   }
   if (demand.ttft_limit_ms <= 0) return absl::OkStatus();
   const double predicted = PredictedTtftMs(pools, demand, queue_.prompt_tokens());
   if (predicted <= demand.ttft_limit_ms) return absl::OkStatus();
+  why = RefusalReason::kTtftSlo;
   return absl::ResourceExhaustedError(
       absl::StrFormat("the first token would come after about %.0f ms, later than the %.0f ms that the request allows; "
                       "%d requests wait",
@@ -102,6 +113,7 @@ WorkerLoad* RouterCore::LoadOf(uint64_t incarnation) {
 void RouterCore::Apply(Request& request, Transition transition) {
   if (transition.ignored) return;
   for (pb::Tokens& tokens : transition.tokens) {
+    if (tokens.choice() == 0) request.Emitted(now_);
     actions_.push_back(ClientTokens{request.call(), now_, std::move(tokens)});
   }
   for (ToWorker& out : transition.to_workers) Send(out.incarnation, std::move(out.message));
@@ -125,11 +137,12 @@ void RouterCore::Apply(Request& request, Transition transition) {
       Requeue(request, back.leg);
     }
   }
+  if (!transition.moved.empty()) ++counters_.moves;
   if (!transition.moved.empty() && !transition.end.has_value()) {
     Say(false, absl::StrCat("request ", request.wire_id(), " moves (", request.moves(), "): ", transition.moved));
   }
   if (transition.end.has_value()) {
-    actions_.push_back(request.End(*transition.end, now_));
+    EndRequest(request, request.End(*transition.end, now_));
     Erase(request);
   }
 }
@@ -186,6 +199,7 @@ void RouterCore::On(WorkerAnnounced& event) {
     actions_.push_back(CloseAnnounce{event.session, losses.status()});
     return;
   }
+  CountLost(*losses);
   Lose(*losses);
   if (!known) {
     loads_[event.info.incarnation()] = WorkerLoad(event.info);
@@ -245,6 +259,13 @@ void RouterCore::On(WorkerLeaving& event) {
 
 void RouterCore::On(AnnounceLost& event) {
   registry_.AnnounceLost(event.session);
+}
+
+void RouterCore::CountLost(const std::vector<Registry::Loss>& losses) {
+  for (const Registry::Loss& loss : losses) {
+    const WorkerRecord* worker = registry_.Find(loss.incarnation);
+    if (worker != nullptr) ++counters_.workers_lost[size_t(worker->info.role()) % counters_.workers_lost.size()];
+  }
 }
 
 void RouterCore::Lose(const std::vector<Registry::Loss>& losses) {

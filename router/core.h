@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "router/breaker.h"
+#include "router/core_counters.h"
 #include "router/events.h"
 #include "router/load_model.h"
 #include "router/policy.h"
@@ -28,6 +29,7 @@
 #include "router/queue.h"
 #include "router/registry.h"
 #include "router/request.h"
+#include "router/request_log.h"
 
 namespace sluice::router {
 
@@ -40,8 +42,9 @@ struct CoreOptions {
   size_t prefix_entries = 1 << 20;  // (block, worker) pairs that the prefix index holds
   RequestOptions request;
   uint64_t router_incarnation = 1;
-  uint64_t seed = 1;     // of the ties
-  bool explain = false;  // placement notes
+  uint64_t seed = 1;            // of the ties
+  size_t ended_requests = 200;  // that are remembered for those who look
+  bool explain = false;         // placement notes
   std::string version;
   int context_length = 0;
 };
@@ -56,6 +59,9 @@ class RouterCore {
   absl::Time NextDeadline() const;
 
   pb::ClusterState State() const;
+  // What runs, then what ended, each with the newest first; `limit` in all. For a page or a person, not every moment.
+  pb::RequestList Requests(int limit, absl::Time now) const;
+  const CoreCounters& counters() const { return counters_; }
 
   // Sizes of everything that could leak.
   struct Sizes {
@@ -101,6 +107,7 @@ class RouterCore {
   void Requeue(const Request& request, int leg);
   Queue::Entry EntryOf(const Request& request, int leg) const;
   void Lose(const std::vector<Registry::Loss>& losses);
+  void CountLost(const std::vector<Registry::Loss>& losses);
   void LoseRequests(uint64_t incarnation, const std::string& why);
   void NotePairs(WorkerRecord& worker);
   void AnswerAnnouncement(WorkerRecord& worker);
@@ -126,7 +133,8 @@ class RouterCore {
   // Those that may get work now or soon; with `request`, what they are to its leg.
   Pools Live(const Request* request, int leg = 0);
   // Of a new request: nobody could serve it, or not in the time that it gives.
-  absl::Status CheckNew(const Request& request);
+  absl::Status CheckNew(const Request& request, RefusalReason& why);
+  void EndRequest(const Request& request, ClientEnd end);
   // Nothing of the attempt is at the worker any more.
   void EndAt(uint64_t incarnation, const AttemptKey& key);
   WorkerLoad* LoadOf(uint64_t incarnation);
@@ -169,6 +177,8 @@ class RouterCore {
   uint64_t next_link_ = 1;
   bool shut_down_ = false;
   PoolChanged published_;
+  RequestLog log_;
+  CoreCounters counters_;
 
   // Valid during Handle.
   absl::Time now_;

@@ -20,7 +20,9 @@ absl::Time RouterCore::NextDeadline() const {
 
 void RouterCore::Advance() {
   if (!shut_down_) {
-    Lose(registry_.Advance(now_));
+    const std::vector<Registry::Loss> lost = registry_.Advance(now_);
+    CountLost(lost);
+    Lose(lost);
     Connect();
     TellPeers();
   }

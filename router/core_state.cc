@@ -1,5 +1,7 @@
 // What the core shows of itself.
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "router/core.h"
 
@@ -43,6 +45,19 @@ pb::ClusterState RouterCore::State() const {
     }
   }
   return state;
+}
+
+pb::RequestList RouterCore::Requests(int limit, absl::Time now) const {
+  pb::RequestList list;
+  std::vector<const Request*> running;
+  for (const auto& [call, request] : requests_) running.push_back(request.get());
+  std::sort(running.begin(), running.end(), [](const Request* a, const Request* b) {
+    return std::pair(a->received(), a->call()) > std::pair(b->received(), b->call());
+  });
+  if (running.size() > size_t(std::max(0, limit))) running.resize(size_t(std::max(0, limit)));
+  for (const Request* request : running) *list.add_requests() = request->Summary(now, nullptr);
+  log_.AppendTo(list, limit, now);
+  return list;
 }
 
 RouterCore::Sizes RouterCore::sizes() const {

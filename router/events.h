@@ -105,11 +105,15 @@ struct ClientTokens {
   pb::Tokens tokens;
 };
 
+// Why a request was turned away before it was queued.
+enum class RefusalReason { kNone, kNoWorker, kQueueFull, kTtftSlo, kShutdown };
+
 // The last word on a call; exactly one for each Submit. With status OK, `reasons` has one entry per choice.
 struct ClientEnd {
   uint64_t call = 0;
   absl::Time at;
   absl::Status status;
+  RefusalReason refusal = RefusalReason::kNone;
   absl::Duration retry_after;  // zero: no advice
   std::vector<pb::FinishReason> reasons;
   int cached_tokens = 0;

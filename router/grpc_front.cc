@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "router/cluster_resources.h"
 #include "router/prompt_tokens.h"
 #include "router/trace_context.h"
 #include "router/wire_check.h"
@@ -108,6 +109,24 @@ grpc::ServerUnaryReactor* ClusterService::GetState(grpc::CallbackServerContext* 
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   loop_->Ask([reactor, response](const RouterCore& core) {
     *response = core.State();
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ClusterService::ListRequests(grpc::CallbackServerContext* context,
+                                                       const pb::ListRequestsRequest* request,
+                                                       pb::RequestList* response) {
+  if (grpc::ServerUnaryReactor* refused = RefuseStranger(keys_, context)) return refused;
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const int limit = request->limit() == 0 ? kRequestsShown : request->limit();
+  if (limit < 1 || limit > kMaxRequestsShown) {
+    reactor->Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                                 absl::StrCat("limit: must be in [1, ", kMaxRequestsShown, "], got ", limit)));
+    return reactor;
+  }
+  loop_->Ask([reactor, response, limit](const RouterCore& core) {
+    *response = core.Requests(limit, MonotonicNow());
     reactor->Finish(grpc::Status::OK);
   });
   return reactor;

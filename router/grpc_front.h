@@ -40,6 +40,8 @@ class ClusterService final : public pb::Cluster::CallbackService {
 
   grpc::ServerUnaryReactor* GetState(grpc::CallbackServerContext* context, const pb::GetStateRequest* request,
                                      pb::ClusterState* response) override;
+  grpc::ServerUnaryReactor* ListRequests(grpc::CallbackServerContext* context, const pb::ListRequestsRequest* request,
+                                         pb::RequestList* response) override;
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const pb::DrainRequest* request,
                                   pb::DrainResponse* response) override;
 

@@ -1,134 +1,40 @@
 #include "router/metrics.h"
 
-#include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
-#include <map>
-#include <utility>
-#include <vector>
-
-#include "absl/strings/str_cat.h"
 #include "proto/names.h"
+#include "router/metric_families.h"
 
 namespace sluice::router {
 namespace {
 
-using prometheus::ClientMetric;
-using prometheus::MetricFamily;
 using prometheus::MetricType;
-using Labels = std::vector<ClientMetric::Label>;
 
-MetricFamily NewFamily(const char* name, const char* help, MetricType type) {
-  MetricFamily family;
-  family.name = name;
-  family.help = help;
-  family.type = type;
-  return family;
-}
-
-void Add(MetricFamily& family, Labels labels, double value) {
-  ClientMetric metric;
-  metric.label = std::move(labels);
-  (family.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
-  family.metric.push_back(std::move(metric));
-}
-
-std::string NameOf(const v1::WorkerStatus& worker) {
-  return absl::StrCat(worker.host(), ":", worker.port());
-}
-
-void AddTo(v1::KvFlow& sum, const v1::KvFlow& flow) {
-  if (!flow.channel().empty()) sum.set_channel(flow.channel());
-  sum.set_bytes(sum.bytes() + flow.bytes());
-  sum.set_pieces(sum.pieces() + flow.pieces());
-  sum.set_transfers(sum.transfers() + flow.transfers());
-  sum.set_failed_transfers(sum.failed_transfers() + flow.failed_transfers());
-  sum.set_corrupt_pieces(sum.corrupt_pieces() + flow.corrupt_pieces());
-  sum.set_void_pieces(sum.void_pieces() + flow.void_pieces());
-  sum.set_epochs(sum.epochs() + flow.epochs());
-  sum.set_aborts(sum.aborts() + flow.aborts());
-  sum.set_stale_messages(sum.stale_messages() + flow.stale_messages());
-  sum.set_busy_seconds(sum.busy_seconds() + flow.busy_seconds());
-  sum.set_exposed_seconds(sum.exposed_seconds() + flow.exposed_seconds());
-}
-
-struct FlowMetric {
-  const char* name;
-  const char* help;
-  double (*value)(const v1::KvFlow&);
-};
-
-// Of a worker and one of its peers.
-constexpr FlowMetric kFlowMetrics[] = {
-    {"sluice_kv_transfer_bytes_total", "KV bytes that landed with the right checksum",
-     [](const v1::KvFlow& f) { return double(f.bytes()); }},
-    {"sluice_kv_transfer_pieces_total", "KV pieces that landed with the right checksum",
-     [](const v1::KvFlow& f) { return double(f.pieces()); }},
-    {"sluice_kv_transfers_committed_total", "KV transfers that were committed",
-     [](const v1::KvFlow& f) { return double(f.transfers()); }},
-    {"sluice_kv_transfers_failed_total", "KV transfers that failed or were cancelled",
-     [](const v1::KvFlow& f) { return double(f.failed_transfers()); }},
-    {"sluice_kv_corrupt_pieces_total", "KV pieces with a wrong checksum",
-     [](const v1::KvFlow& f) { return double(f.corrupt_pieces()); }},
-    {"sluice_kv_void_pieces_total", "KV pieces that came after their request had ended",
-     [](const v1::KvFlow& f) { return double(f.void_pieces()); }},
-    {"sluice_kv_stale_messages_total", "Messages of an epoch or a lease that was over",
-     [](const v1::KvFlow& f) { return double(f.stale_messages()); }},
-    {"sluice_kv_pair_epochs_total", "How often the pair was made",
-     [](const v1::KvFlow& f) { return double(f.epochs()); }},
-    {"sluice_kv_pair_aborts_total", "How often the pair ended while it was up",
-     [](const v1::KvFlow& f) { return double(f.aborts()); }},
-    {"sluice_kv_transfer_busy_seconds_total", "Time in which KV was under way; bytes divided by it are the bandwidth",
-     [](const v1::KvFlow& f) { return f.busy_seconds(); }},
-    {"sluice_kv_transfer_exposed_seconds_total",
-     "Of committed transfers: time from the end of the prompt until all of its KV had landed",
-     [](const v1::KvFlow& f) { return f.exposed_seconds(); }},
-};
-
-void AddFlows(const v1::ClusterState& state, std::vector<MetricFamily>& families) {
-  using Pair = std::pair<const v1::WorkerStatus*, std::string>;
-  std::map<Pair, v1::KvFlow> flows;
-  for (const v1::WorkerStatus& worker : state.workers()) {
-    for (const v1::KvFlow& flow : worker.kv_flows()) {
-      AddTo(flows[{&worker, flow.peer().empty() ? "gone" : flow.peer()}], flow);
-    }
+void AddRouter(const MetricsInput& input, MetricFamilies& families) {
+  AddValue(NewFamily(families, "sluice_router_info", "1, with the router's version and model", MetricType::Gauge),
+           {{"version", input.state.router_version()}, {"model", input.state.model()}}, 1);
+  AddValue(NewFamily(families, "sluice_num_requests_waiting", "Requests in the router's queue", MetricType::Gauge), {},
+           input.state.queued());
+  AddValue(NewFamily(families, "sluice_num_requests_running", "Requests at the workers", MetricType::Gauge), {},
+           input.state.running());
+  AddValue(NewFamily(families, "sluice_request_moves_total",
+                     "How often requests went on at other workers because theirs failed", MetricType::Counter),
+           {}, double(input.counters.moves));
+  prometheus::MetricFamily& lost =
+      NewFamily(families, "sluice_workers_lost_total", "Workers that ended without a goodbye", MetricType::Counter);
+  for (const v1::Role role : {v1::ROLE_PREFILL, v1::ROLE_DECODE, v1::ROLE_BOTH}) {
+    AddValue(lost, {{"role", RoleName(role)}}, double(input.counters.workers_lost[size_t(role)]));
   }
-  const auto labels = [](const Pair& pair) {
-    return Labels{{"role", RoleName(pair.first->role())}, {"worker", NameOf(*pair.first)}, {"peer", pair.second}};
-  };
-  for (const FlowMetric& metric : kFlowMetrics) {
-    MetricFamily& family = families.emplace_back(NewFamily(metric.name, metric.help, MetricType::Counter));
-    for (const auto& [pair, flow] : flows) Add(family, labels(pair), metric.value(flow));
-  }
-  MetricFamily& up = families.emplace_back(NewFamily("sluice_kv_pair_up", "1 while KV can flow", MetricType::Gauge));
-  for (const auto& [pair, flow] : flows) Add(up, labels(pair), flow.channel().empty() ? 0 : 1);
 }
 
 }  // namespace
 
-std::string MetricsText(const v1::ClusterState& state) {
-  std::vector<MetricFamily> families = {
-      NewFamily("sluice_requests_queued", "Requests in the router's queue", MetricType::Gauge),
-      NewFamily("sluice_requests_running", "Requests at the workers", MetricType::Gauge),
-      NewFamily("sluice_worker_up", "1 for each worker, with its state", MetricType::Gauge),
-      NewFamily("sluice_kv_blocks", "KV blocks of a worker", MetricType::Gauge),
-      NewFamily("sluice_kv_blocks_free", "KV blocks that are free or may be evicted", MetricType::Gauge),
-      NewFamily("sluice_sequences_running", "Sequences that a worker computes", MetricType::Gauge),
-      NewFamily("sluice_sequences_waiting", "Sequences that wait at a worker", MetricType::Gauge),
-  };
-  Add(families[0], {}, state.queued());
-  Add(families[1], {}, state.running());
-  for (const v1::WorkerStatus& worker : state.workers()) {
-    const Labels labels = {{"role", RoleName(worker.role())}, {"worker", NameOf(worker)}};
-    Labels with_state = labels;
-    with_state.push_back({"state", WorkerStateName(worker.state())});
-    Add(families[2], with_state, 1);
-    Add(families[3], labels, double(worker.blocks_total()));
-    Add(families[4], labels, double(worker.blocks_free()));
-    Add(families[5], labels, worker.running());
-    Add(families[6], labels, worker.waiting());
-  }
-  AddFlows(state, families);
+std::string MetricsText(const MetricsInput& input) {
+  MetricFamilies families;
+  AddRouter(input, families);
+  AddRequestFamilies(input.requests, families);
+  AddWorkerFamilies(input.state, families);
+  AddFlowFamilies(input.state, families);
   return prometheus::TextSerializer().Serialize(families);
 }
 

@@ -115,6 +115,8 @@ ToWorker Request::Dispatch(int leg, const Assignment& assignment, absl::Time now
   l.number = ++attempts_;
   l.attempt = std::make_unique<Attempt>(*record_, l.number, l.first, l.count, assignment);
   last_worker_ = l.attempt->last_worker();
+  prefill_worker_ = assignment.prefill.name;
+  decode_worker_ = assignment.decode.name;
   return l.attempt->Start(now);
 }
 
@@ -301,6 +303,7 @@ ClientEnd Request::End(const absl::Status& status, absl::Time now) const {
   return {.call = call(),
           .at = now,
           .status = status,
+          .refusal = RefusalReason::kNone,
           .retry_after = absl::ZeroDuration(),
           .reasons = record_->answer.reasons(),
           .cached_tokens = record_->cached_tokens,
@@ -308,6 +311,36 @@ ClientEnd Request::End(const absl::Status& status, absl::Time now) const {
           .transfer_bytes = record_->transfer_bytes,
           .exposed_transfer_ms = record_->exposed_transfer_ms,
           .moves = moves()};
+}
+
+pb::RequestSummary Request::Summary(absl::Time now, const ClientEnd* end) const {
+  const pb::SequenceSpec& asked = record_->submit.sequence;
+  pb::RequestSummary summary;
+  summary.set_request_id(record_->submit.request_id);
+  summary.set_state(StateName(state()));
+  if (end != nullptr) {
+    summary.set_state(end->status.ok() ? "done" : absl::IsCancelled(end->status) ? "cancelled" : "failed");
+    summary.set_error(std::string(end->status.message()));
+  }
+  summary.set_tenant(asked.tenant());
+  summary.set_priority(asked.priority());
+  summary.set_prompt_tokens(asked.num_prompt_tokens());
+  summary.set_completion_tokens(int32_t(record_->answer.emitted()));
+  summary.set_cached_tokens(record_->cached_tokens);
+  summary.set_age_ms(absl::ToDoubleMilliseconds(now - record_->submit.received));
+  summary.set_prefill_worker(prefill_worker_);
+  summary.set_decode_worker(decode_worker_);
+  pb::Timing& timing = *summary.mutable_timing();
+  timing = TimingOf(end != nullptr ? end->timeline : record_->timeline.Sorted());
+  if (const int tokens = record_->answer.emitted(0); tokens > 1 && timing.ttft_ms() > 0) {
+    const double last_ms = absl::ToDoubleMilliseconds(emitted_at_ - record_->submit.received);
+    timing.set_tpot_ms((last_ms - timing.ttft_ms()) / (tokens - 1));
+  }
+  timing.set_total_ms(summary.age_ms());
+  timing.set_transfer_bytes(record_->transfer_bytes);
+  timing.set_exposed_transfer_ms(record_->exposed_transfer_ms);
+  timing.set_moves(moves_);
+  return summary;
 }
 
 }  // namespace sluice::router

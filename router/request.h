@@ -106,6 +106,7 @@ class Request {
   const std::string& tenant() const { return record_->submit.sequence.tenant(); }
   uint64_t arrival() const { return arrival_; }
   absl::Time deadline() const { return record_->submit.deadline; }
+  absl::Time received() const { return record_->submit.received; }
   int moves() const { return moves_; }
   // Until when it waits for a worker that can have it, since it moved; the past: it has not.
   absl::Time wait_until() const { return wait_until_; }
@@ -121,6 +122,11 @@ class Request {
 
   // For the client's last response.
   ClientEnd End(const absl::Status& status, absl::Time now) const;
+
+  // Tokens of it have gone to the client.
+  void Emitted(absl::Time now) { emitted_at_ = now; }
+  // For those who look on, until now; `end`: how it ended, null while it runs.
+  pb::RequestSummary Summary(absl::Time now, const ClientEnd* end) const;
 
  private:
   struct Leg {
@@ -149,6 +155,9 @@ class Request {
   std::vector<Leg> legs_;
   int attempts_ = 0;
   std::string last_worker_;
+  std::string prefill_worker_;  // of the newest attempt; empty: none
+  std::string decode_worker_;
+  absl::Time emitted_at_;
   MoveLimits limits_;
   int moves_ = 0;
   absl::Time wait_until_ = absl::InfinitePast();

@@ -18,11 +18,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/notification.h"
 #include "router/calls.h"
+#include "router/cluster_resources.h"
 #include "router/event_loop.h"
 #include "router/grpc_front.h"
-#include "router/metrics.h"
+#include "router/page.h"
 #include "router/registry_service.h"
 
 namespace sluice::router {
@@ -57,23 +57,6 @@ std::string WhyNotListening(const std::string& host, int port) {
   }
   freeaddrinfo(found);
   return why;
-}
-
-// The state as the core's thread sees it; a core that does not come forward is not waited for.
-absl::StatusOr<std::string> Metrics(EventLoop& loop) {
-  struct Answer {
-    absl::Notification came;
-    pb::ClusterState state;
-  };
-  const auto answer = std::make_shared<Answer>();
-  loop.Ask([answer](const RouterCore& core) {
-    answer->state = core.State();
-    answer->came.Notify();
-  });
-  if (!answer->came.WaitForNotificationWithTimeout(absl::Seconds(2))) {
-    return absl::UnavailableError("the router is stuck");
-  }
-  return MetricsText(answer->state);
 }
 
 void AllowKeepalive(grpc::ServerBuilder& builder) {
@@ -167,8 +150,8 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const ServerOp
     HttpOptions http_options = options.http;
     http_options.comes_forward = [loop = &impl->loop] { return loop->BusyFor() < kStuckAfter; };
     http_options.version = options.core.version;
-    http_options.resources["/metrics"] = {kMetricsType, false,
-                                          [loop = &impl->loop](std::string_view) { return Metrics(*loop); }};
+    http_options.resources = PageResources();
+    http_options.resources.merge(ClusterResources(&impl->loop, &impl->calls));
     auto http = HttpFront::Start(http_options, &impl->calls);
     if (!http.ok()) return http.status();
     impl->http = *std::move(http);

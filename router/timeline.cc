@@ -32,4 +32,17 @@ std::vector<pb::TimelineEvent> Timeline::Sorted() const {
   return sorted;
 }
 
+pb::Timing TimingOf(const std::vector<pb::TimelineEvent>& timeline) {
+  pb::Timing timing;
+  bool reserved = false;
+  for (const pb::TimelineEvent& entry : timeline) {
+    *timing.add_timeline() = entry;
+    // Of several tries the last one counts. An answer of one token reserves nothing.
+    if (entry.name() == "reserved" || (entry.name() == "prefilling" && !reserved)) timing.set_queue_ms(entry.at_ms());
+    reserved |= entry.name() == "reserved";
+    if (entry.name() == "first_token") timing.set_ttft_ms(entry.at_ms());
+  }
+  return timing;
+}
+
 }  // namespace sluice::router

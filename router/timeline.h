@@ -31,4 +31,7 @@ class Timeline {
   std::vector<pb::TimelineEvent> entries_;
 };
 
+// What a timeline tells of a request's times: queue_ms, ttft_ms and the entries themselves.
+pb::Timing TimingOf(const std::vector<pb::TimelineEvent>& timeline);
+
 }  // namespace sluice::router

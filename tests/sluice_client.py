@@ -82,6 +82,7 @@ class Client:
             ProtoReflectionDescriptorDatabase(self.channel))
         self.GenerateRequest, self._generate = self._method("Inference", "Generate", stream=True)
         self.GetStateRequest, self._get_state = self._method("Cluster", "GetState", stream=False)
+        self.ListRequestsRequest, self._list_requests = self._method("Cluster", "ListRequests", stream=False)
         self.raw_generate = self.channel.unary_stream(
             "/sluice.v1.Inference/Generate", request_serializer=lambda data: data,
             response_deserializer=lambda data: data)
@@ -126,6 +127,10 @@ class Client:
 
     def state(self, timeout=5):
         return self._get_state(self.GetStateRequest(), timeout=timeout, wait_for_ready=True, metadata=self._metadata)
+
+    def requests(self, limit=0, timeout=5):
+        """Those that run and the last ones that ended, the newest first."""
+        return self._list_requests(self.ListRequestsRequest(limit=limit), timeout=timeout, metadata=self._metadata)
 
     def close(self):
         self.channel.close()

@@ -103,10 +103,15 @@ absl::Status TakeHeaders(const HttpMessage& message, ApiRequest& parsed) {
   return absl::OkStatus();
 }
 
-Outcome HandleRequest(Route route, const HttpMessage& message, const std::string& tenant) {
+HttpReply Refuse(const HttpShared& shared, const absl::Status& why) {
+  shared.calls->Refused(why);
+  return ErrorReply(why);
+}
+
+Outcome HandleRequest(const HttpShared& shared, Route route, const HttpMessage& message, const std::string& tenant) {
   absl::StatusOr<ApiRequest> parsed = route == Route::kChat ? ParseChat(message.body) : ParseCompletion(message.body);
-  if (!parsed.ok()) return ErrorReply(parsed.status());
-  if (absl::Status headers = TakeHeaders(message, *parsed); !headers.ok()) return ErrorReply(headers);
+  if (!parsed.ok()) return Refuse(shared, parsed.status());
+  if (absl::Status headers = TakeHeaders(message, *parsed); !headers.ok()) return Refuse(shared, headers);
   if (!tenant.empty()) parsed->request.set_tenant(tenant);  // a key's tenant is not the client's to choose
   return *std::move(parsed);
 }
@@ -145,7 +150,7 @@ Outcome HandleRoute(const HttpShared& shared, const HttpMessage& message, const 
   switch (info.route) {
     case Route::kCompletions:
     case Route::kChat:
-      return HandleRequest(info.route, message, *tenant);
+      return HandleRequest(shared, info.route, message, *tenant);
     case Route::kTokenize:
       return AnswerTokenize(shared, message.body);
     case Route::kDetokenize:
@@ -172,7 +177,7 @@ HttpReply HandleResource(const HttpShared& shared, const HttpMessage& message, c
       return ErrorReply(tenant.status());
   }
   absl::StatusOr<std::string> body = resource.body(QueryOf(message.target));
-  return body.ok() ? HttpReply{200, *std::move(body), resource.type} : ErrorReply(body.status());
+  return body.ok() ? HttpReply{200, *std::move(body), resource.type, resource.fields} : ErrorReply(body.status());
 }
 
 HttpReply NoSuchPath(const HttpOptions& options) {

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "router/http/api_keys.h"
+#include "router/http/head.h"
 
 namespace sluice::router {
 
@@ -18,6 +19,7 @@ namespace sluice::router {
 struct HttpResource {
   std::string type;     // the content type
   bool guarded = true;  // needs an API key where there are any
+  HttpFields fields;    // more of its answer's head
   // query: of the request's target, without the '?'. May take a moment. Any thread.
   std::function<absl::StatusOr<std::string>(std::string_view query)> body;
 };
