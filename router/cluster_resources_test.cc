@@ -20,10 +20,10 @@ class ClusterResourcesTest : public FrontWorld {
   void Start() {
     ServerOptions options;
     options.http.port = 0;
-    options.http.keys = *ApiKeys::Parse("secret", "keys");
+    options.http.keys = *ApiKeys::Parse("secret-key", "keys");
     StartRouter(options);
   }
-  HttpAnswer Get(const std::string& path, const std::string& headers = "Authorization: Bearer secret\r\n") {
+  HttpAnswer Get(const std::string& path, const std::string& headers = "Authorization: Bearer secret-key\r\n") {
     return HttpClient(router_->http_port()).Call("GET", path, "", headers);
   }
 };
@@ -34,7 +34,7 @@ TEST_F(ClusterResourcesTest, RequestsAndTheStateAsJson) {
   HttpClient client(router_->http_port());
   ASSERT_EQ(client
                 .Call("POST", "/v1/completions", R"({"prompt": [5, 6], "max_tokens": 1})",
-                      "Authorization: Bearer secret\r\nX-Request-Id: a/b&c\r\n")
+                      "Authorization: Bearer secret-key\r\nX-Request-Id: a/b&c\r\n")
                 .code,
             200);
   Json list = Json::parse(Get("/cluster/requests").body);

@@ -87,8 +87,9 @@ TEST(Metrics, LivesOfOneAddressAreNotConfused) {
   }
   const std::string text = MetricsText(input);
   std::set<std::string> series;
-  for (const auto& line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    if (!absl::StartsWith(line, "#")) EXPECT_TRUE(series.emplace(line.substr(0, line.rfind(' '))).second) << line;
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    if (absl::StartsWith(line, "#")) continue;
+    EXPECT_TRUE(series.emplace(line.substr(0, line.rfind(' '))).second) << line;
   }
   EXPECT_THAT(text, HasSubstr("sluice_workers{role=\"both\",state=\"gone\"} 2\n"));
 }
