@@ -1,12 +1,15 @@
 #include "cli/channel.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "cli/exit_codes.h"
+#include "grpcpp/support/client_interceptor.h"
 
 namespace sluice::cli {
 namespace {
@@ -50,6 +53,42 @@ const char* CodeName(grpc::StatusCode code) {
   }
 }
 
+// Puts the key of the API before every call. Call credentials would do it, but only over TLS.
+class KeyInterceptor final : public grpc::experimental::Interceptor {
+ public:
+  explicit KeyInterceptor(const std::string& key) : value_("Bearer " + key) {}
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(grpc::experimental::InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
+      methods->GetSendInitialMetadata()->insert({"authorization", value_});
+    }
+    methods->Proceed();
+  }
+
+ private:
+  const std::string value_;
+};
+
+class KeyInterceptorFactory final : public grpc::experimental::ClientInterceptorFactoryInterface {
+ public:
+  explicit KeyInterceptorFactory(std::string key) : key_(std::move(key)) {}
+  grpc::experimental::Interceptor* CreateClientInterceptor(grpc::experimental::ClientRpcInfo*) override {
+    return new KeyInterceptor(key_);
+  }
+
+ private:
+  const std::string key_;
+};
+
+std::shared_ptr<grpc::Channel> Create(const std::string& address, const grpc::ChannelArguments& arguments) {
+  const std::string key = ApiKey();
+  if (key.empty()) return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> factories;
+  factories.push_back(std::make_unique<KeyInterceptorFactory>(key));
+  return grpc::experimental::CreateCustomChannelWithInterceptors(address, grpc::InsecureChannelCredentials(), arguments,
+                                                                 std::move(factories));
+}
+
 absl::Status NobodyThere(const std::string& address, const char* why) {
   return absl::UnavailableError(absl::StrCat("no router answers at ", address, " (", why,
                                              "); start one with deploy/up, or name another with --router HOST:PORT"));
@@ -57,12 +96,18 @@ absl::Status NobodyThere(const std::string& address, const char* why) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& address, absl::Duration patience) {
+std::string ApiKey() {
+  const char* key = std::getenv("SLUICE_API_KEY");
+  return key == nullptr ? "" : key;
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& address, absl::Duration patience,
+                                                       bool own_connection) {
   grpc::ChannelArguments arguments;
+  if (own_connection) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(-1);
-  std::shared_ptr<grpc::Channel> channel =
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  std::shared_ptr<grpc::Channel> channel = Create(address, arguments);
   const auto deadline = absl::ToChronoTime(absl::Now() + patience);
   for (grpc_connectivity_state state = channel->GetState(true); state != GRPC_CHANNEL_READY;
        state = channel->GetState(true)) {

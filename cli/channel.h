@@ -12,9 +12,15 @@
 
 namespace sluice::cli {
 
+// What SLUICE_API_KEY says: the key that goes with every call of a channel, for routers that ask for one. A variable
+// and no flag, so that no list of processes shows it. Empty: none.
+std::string ApiKey();
+
 // Connects to `address` ("host:port"), or says in one line what was tried and what to do. Fails as soon as every
 // address behind the name has refused, and after `patience` at the latest. Proxies of the environment are ignored.
-absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& address, absl::Duration patience);
+// Channels to one address share a connection unless they ask for one of their own.
+absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& address, absl::Duration patience,
+                                                       bool own_connection = false);
 
 // "INVALID_ARGUMENT: temperature must be >= 0", on one line.
 std::string DescribeError(const grpc::Status& status);

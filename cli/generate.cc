@@ -43,6 +43,33 @@ std::optional<double> ReadStream(grpc::ClientReader<v1::GenerateResponse>& reade
   return first_text_ms;
 }
 
+struct Outcome {
+  grpc::Status status;
+  Answer answer;
+  absl::Status shown;
+  std::optional<double> first_text_ms;
+};
+
+// One call, which `interrupted` (a signal's number) ends.
+Outcome Ask(v1::Inference::Stub& stub, const v1::GenerateRequest& request, bool show, std::atomic<int>& interrupted) {
+  grpc::ClientContext context;
+  const Interrupt interrupt([&](int signal) {
+    interrupted = signal;
+    context.TryCancel();
+  });
+  if (request.has_timeout_ms()) {
+    // The router ends the request on time and says so; this is for a router that does not.
+    context.set_deadline(std::chrono::system_clock::now() +
+                         std::chrono::milliseconds(int64_t{request.timeout_ms()} + 2000));
+  }
+  Outcome outcome;
+  const Clock::time_point start = Clock::now();
+  const std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> reader = stub.Generate(&context, request);
+  outcome.first_text_ms = ReadStream(*reader, context, show, start, outcome.answer, outcome.shown);
+  outcome.status = reader->Finish();
+  return outcome;
+}
+
 }  // namespace
 
 int RunGenerate(GenerateOptions options) {
@@ -53,40 +80,30 @@ int RunGenerate(GenerateOptions options) {
   if (!request.ok()) return Fail(std::string(request.status().message()), kExitUsage);
 
   Interrupt::Block();
-  grpc::ClientContext context;
-  std::atomic<int> interrupted = 0;
-  Interrupt interrupt([&](int signal) {
-    interrupted = signal;
-    context.TryCancel();
-  });
   absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = Connect(options.router, absl::Seconds(5));
   if (!channel.ok()) return Fail(std::string(channel.status().message()), kExitServer);
-  if (request->has_timeout_ms()) {
-    // The router ends the request on time and says so; this is for a router that does not.
-    context.set_deadline(std::chrono::system_clock::now() +
-                         std::chrono::milliseconds(int64_t{request->timeout_ms()} + 2000));
-  }
-
-  std::unique_ptr<v1::Inference::Stub> stub = v1::Inference::NewStub(*channel);
-  Answer answer;
-  const Clock::time_point start = Clock::now();
-  std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> reader = stub->Generate(&context, *request);
-  absl::Status shown;
+  const std::unique_ptr<v1::Inference::Stub> stub = v1::Inference::NewStub(*channel);
   const bool several = request->sampling().n() > 1;
   const bool show_text = !options.json && !several;
-  const std::optional<double> first_text_ms = ReadStream(*reader, context, show_text, start, answer, shown);
-  const grpc::Status status = reader->Finish();
+  std::atomic<int> interrupted = 0;
+  Outcome outcome = Ask(*stub, *request, show_text, interrupted);
+  if (interrupted == 0 && request->has_chat() && HasNoTemplate(outcome.status.error_message())) {
+    request->set_text(options.prompt);
+    outcome = Ask(*stub, *request, show_text, interrupted);
+  }
 
+  const Answer& answer = outcome.answer;
+  absl::Status shown = outcome.shown;
   if (shown.ok() && show_text && !answer.text().empty()) shown = Print("\n");
   if (interrupted != 0) return 128 + interrupted;
   if (!shown.ok()) return Fail(std::string(shown.message()), kExitServer);
-  if (!status.ok()) return Fail(DescribeError(status), ExitCodeFor(status));
+  if (!outcome.status.ok()) return Fail(DescribeError(outcome.status), ExitCodeFor(outcome.status));
   if (options.json || several) {
     shown = Print(options.json ? answer.ToJson().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
                                : answer.AllTexts());
     if (!shown.ok()) return Fail(std::string(shown.message()), kExitServer);
   }
-  if (options.stats) std::cerr << answer.Stats(first_text_ms);
+  if (options.stats) std::cerr << answer.Stats(outcome.first_text_ms);
   return kExitOk;
 }
 

@@ -6,9 +6,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "nlohmann/json.hpp"
 
 namespace sluice::cli {
 
@@ -58,8 +60,11 @@ absl::Status SetLists(const GenerateOptions& options, v1::SamplingParams& sampli
 
 absl::StatusOr<v1::GenerateRequest> MakeRequest(const GenerateOptions& options) {
   v1::GenerateRequest request;
-  if (options.token_ids.empty()) {
+  if (options.token_ids.empty() && options.raw) {
     request.set_text(options.prompt);
+  } else if (options.token_ids.empty()) {
+    const nlohmann::json messages = {{{"role", "user"}, {"content", options.prompt}}};
+    request.mutable_chat()->set_messages(messages.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     absl::StatusOr<std::vector<int32_t>> ids = ParseTokenIds(options.token_ids);
     if (!ids.ok()) return ids.status();
@@ -77,7 +82,7 @@ absl::StatusOr<v1::GenerateRequest> MakeRequest(const GenerateOptions& options) 
   if (options.min_tokens) sampling->set_min_tokens(*options.min_tokens);
   if (options.prompt_logprobs) sampling->set_prompt_logprobs(*options.prompt_logprobs);
   if (options.n) sampling->set_n(*options.n);
-  sampling->set_max_tokens(options.max_tokens);
+  if (options.max_tokens) sampling->set_max_tokens(*options.max_tokens);
   if (options.seed) sampling->set_seed(*options.seed);
   for (const std::string& stop : options.stop) sampling->add_stop(stop);
   if (options.logprobs) {
@@ -94,6 +99,10 @@ absl::StatusOr<v1::GenerateRequest> MakeRequest(const GenerateOptions& options) 
     request.set_timeout_ms(static_cast<int32_t>(ms));
   }
   return request;
+}
+
+bool HasNoTemplate(absl::string_view refusal) {
+  return absl::StartsWith(refusal, "messages: ") && absl::StrContains(refusal, "has no chat template");
 }
 
 }  // namespace sluice::cli

@@ -32,7 +32,7 @@ struct GenerateOptions {
   std::string stop_token_ids;
   std::optional<int32_t> prompt_logprobs;
   std::optional<int32_t> n;
-  int32_t max_tokens = 128;
+  std::optional<int32_t> max_tokens = 128;  // absent: the router's default
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   std::optional<int32_t> logprobs;
@@ -49,7 +49,11 @@ absl::StatusOr<std::vector<int32_t>> ParseTokenIds(absl::string_view list, absl:
 // "5:1.5,7:-100" -> {{5, 1.5}, {7, -100}}. An error names the piece.
 absl::StatusOr<std::vector<std::pair<int32_t, float>>> ParseBiases(absl::string_view list);
 
-// --json reports the chosen tokens' log-probabilities, so it asks for them.
+// The prompt is a conversation of one message, or with --raw text, or token ids. --json reports the chosen tokens'
+// log-probabilities, so it asks for them.
 absl::StatusOr<v1::GenerateRequest> MakeRequest(const GenerateOptions& options);
+
+// Whether the router refused a conversation because the model has no chat template: then the text alone is the prompt.
+bool HasNoTemplate(absl::string_view refusal);
 
 }  // namespace sluice::cli

@@ -34,7 +34,7 @@ TEST(MakeRequestTest, LeavesAbsentWhatWasNotGiven) {
   GenerateOptions options;
   options.prompt = "hello";
   v1::GenerateRequest request = *MakeRequest(options);
-  EXPECT_EQ(request.text(), "hello");
+  EXPECT_EQ(request.chat().messages(), R"([{"content":"hello","role":"user"}])");
   const v1::SamplingParams& sampling = request.sampling();
   EXPECT_FALSE(sampling.has_temperature());
   EXPECT_FALSE(sampling.has_top_p());
@@ -47,6 +47,23 @@ TEST(MakeRequestTest, LeavesAbsentWhatWasNotGiven) {
                sampling.has_n());
   EXPECT_FALSE(request.has_timeout_ms());
   EXPECT_EQ(sampling.max_tokens(), 128);
+}
+
+TEST(MakeRequestTest, RawTextIsNoConversation) {
+  GenerateOptions options;
+  options.prompt = "<|im_start|>";
+  options.raw = true;
+  EXPECT_EQ(MakeRequest(options)->text(), "<|im_start|>");
+  options.raw = false;
+  EXPECT_TRUE(MakeRequest(options)->has_chat());
+  options.max_tokens.reset();
+  EXPECT_FALSE(MakeRequest(options)->sampling().has_max_tokens());
+}
+
+TEST(MakeRequestTest, OnlyAMissingTemplateMakesAConversationText) {
+  EXPECT_TRUE(HasNoTemplate("messages: the model has no chat template"));
+  EXPECT_FALSE(HasNoTemplate("messages[0].content: the model has no chat template"));
+  EXPECT_FALSE(HasNoTemplate("messages: line 3 of the template: what is that?"));
 }
 
 TEST(MakeRequestTest, PassesEverythingOnUnchecked) {

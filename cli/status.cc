@@ -11,6 +11,7 @@
 #include "cli/channel.h"
 #include "cli/exit_codes.h"
 #include "cli/output.h"
+#include "cli/table.h"
 #include "proto/names.h"
 #include "proto/serving.grpc.pb.h"
 
@@ -18,23 +19,6 @@ namespace sluice::cli {
 namespace {
 
 using nlohmann::json;
-
-using Row = std::vector<std::string>;
-
-std::string RenderTable(const std::vector<Row>& rows) {
-  std::vector<size_t> widths(rows.front().size(), 0);
-  for (const Row& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string out;
-  for (const Row& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) absl::StrAppendFormat(&line, "%-*s", widths[i] + 2, row[i]);
-    line.erase(line.find_last_not_of(' ') + 1);
-    absl::StrAppend(&out, line, "\n");
-  }
-  return out;
-}
 
 // Counts since the worker started.
 json EngineJson(const v1::EngineCounters& e) {

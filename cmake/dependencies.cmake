@@ -11,8 +11,10 @@ find_package(benchmark REQUIRED CONFIG)
 find_package(nlohmann_json REQUIRED CONFIG)
 find_package(Boost 1.81 REQUIRED CONFIG COMPONENTS headers)  # Beast: older ones don't have its coroutines
 find_package(CLI11 REQUIRED CONFIG)
+find_package(yaml-cpp REQUIRED CONFIG)
 # Its core alone: what its own CMake package names needs more packages.
 find_library(PROMETHEUS_CORE prometheus-cpp-core REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(PkgConfig REQUIRED)
+pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)

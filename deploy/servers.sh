@@ -7,7 +7,7 @@ roles=(prefill decode both)
 # What every later deploy/scale needs to start workers like those of deploy/up.
 save_cluster() {
   local name
-  for name in address router_list registry model compute kv_dtype threads tp pin; do printf '%s=%q\n' "$name" "${!name}"; done >"$run/cluster"
+  for name in address router_list registry config cluster_key model compute kv_dtype threads tp pin; do printf '%s=%q\n' "$name" "${!name}"; done >"$run/cluster"
 }
 
 # Starts a server detached from this shell, with its output in a log of its own.
@@ -59,10 +59,17 @@ router_name() { # INDEX
   if (($1)); then printf 'router-%s' "$1"; else printf 'router'; fi
 }
 
+# What --config says about an option of a server, or the server's default; nothing without --config.
+configured() { # PROGRAM OPTION
+  [[ -n ${config:-} ]] || return 0
+  "$build/$1" --config "$config" --print-config | sed -nE "s/^$2: \"?([^\"]*)\"?$/\1/p"
+}
+
 launch_router() { # INDEX
-  local command=("$build/sluice_router" --model "$model" --cluster-key "$run/cluster.key"
+  local command=("$build/sluice_router" --model "$model" --cluster-key "${cluster_key:-$run/cluster.key}"
     --grpc-port $((grpc_port ? grpc_port + $1 : 0)) --http-port $((http_port ? http_port + $1 : 0)))
   [[ -z $registry ]] || command+=(--registry "$registry")
+  [[ -z ${config:-} ]] || command+=(--config "$config")
   launch "$(router_name "$1")" "${command[@]}"
 }
 
@@ -70,7 +77,10 @@ launch_worker() { # ROLE INDEX SLOT
   local binary=sluice_decode command router
   [[ $1 != prefill ]] || binary=sluice_prefill
   local of_rank=$((threads / ${tp:-1} > 0 ? threads / ${tp:-1} : 1))
-  command=("$build/$binary" --model "$model" --threads "$of_rank" --cluster-key "$run/cluster.key")
+  command=("$build/$binary" --model "$model" --cluster-key "${cluster_key:-$run/cluster.key}")
+  [[ -z ${config:-} ]] || command+=(--config "$config")
+  # 0 is the default: every core, which would be too many for several workers.
+  case $(configured $binary threads) in '' | 0) command+=(--threads "$of_rank") ;; esac
   for router in $router_list; do command+=(--router "$router"); done
   [[ -z ${registry:-} ]] || command+=(--registry "$registry")
   ((${tp:-1} == 1)) || command+=(--tp "$tp")

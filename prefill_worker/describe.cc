@@ -12,7 +12,8 @@ worker::RoleDescription Describe() {
           // keep the two seconds that it has, on a slow core too. Steps twice as long are a tenth faster on a CPU.
           // Finished chunks are on their way while the next one is computed: what is left for the end is one chunk.
           .max_step_tokens = 64,
-          .takes_faults = true};
+          .takes_faults = true,
+          .section = "prefill"};
 }
 
 }  // namespace sluice::prefill_worker

@@ -21,6 +21,7 @@ class ClusterResourcesTest : public FrontWorld {
     ServerOptions options;
     options.http.port = 0;
     options.http.keys = *ApiKeys::Parse("secret-key", "keys");
+    key_ = "secret-key";
     StartRouter(options);
   }
   HttpAnswer Get(const std::string& path, const std::string& headers = "Authorization: Bearer secret-key\r\n") {

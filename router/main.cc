@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "config/config_file.h"
 #include "engine/files/chat_template_file.h"
 #include "engine/files/model_file.h"
 #include "engine/text/tokenizer.h"
@@ -151,12 +153,18 @@ int Serve(const Options& options) {
 int main(int argc, char** argv) {
   sluice::router::Options options;
   const std::unique_ptr<CLI::App> parser = sluice::router::MakeParser(options);
+  if (const std::optional<std::string> text = sluice::config::TextBefore(*parser, argc, argv)) {
+    return std::fputs(text->c_str(), stdout) < 0;
+  }
   try {
     parser->parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return parser->exit(error);  // --help
     std::fprintf(stderr, "sluice_router: %s (see sluice_router --help)\n", error.what());
     return 2;
+  }
+  if (const std::optional<std::string> text = sluice::config::TextInstead(*parser)) {
+    return std::fputs(text->c_str(), stdout) < 0;
   }
   sluice::router::StartLogging(options.log_level);
   return sluice::router::Serve(options);

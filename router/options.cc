@@ -5,6 +5,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
+#include "config/config_file.h"
 
 namespace sluice::router {
 namespace {
@@ -34,7 +35,7 @@ std::unique_ptr<CLI::App> MakeParser(Options& options) {
       "It reads the model file for its vocabulary and its limits only; workers of the same model announce themselves:\n"
       "  sluice_router --model model.gguf --grpc-port 50051\n"
       "  sluice_decode --model model.gguf --role both --router 127.0.0.1:50051\n"
-      "  sluice generate --router 127.0.0.1:50051 \"Once upon a time\"\n\n"
+      "  sluice generate --router 127.0.0.1:50051 \"Tell me about rain.\"\n\n"
       "When it is ready it prints one line: sluice_router ready: grpc=HOST:PORT http=HOST:PORT pid=N model=\"NAME\".\n"
       "SIGTERM ends running streams with UNAVAILABLE and exits with 0 within 2 s.",
       "sluice_router");
@@ -91,7 +92,7 @@ std::unique_ptr<CLI::App> MakeParser(Options& options) {
       ->capture_default_str();
   app->add_flag("--fallback-both,!--no-fallback-both", options.fallback_both,
                 "Where no prefill worker is alive decode workers compute prompts, too; otherwise requests are refused")
-      ->capture_default_str();
+      ->default_str(options.fallback_both ? "true" : "false");
   app->add_option("--ttft-slo-ms", options.ttft_slo_ms,
                   "A request whose first token is predicted to come later is refused at once, with RESOURCE_EXHAUSTED; "
                   "0: no limit but the request's own")
@@ -148,6 +149,7 @@ std::unique_ptr<CLI::App> MakeParser(Options& options) {
       ->type_name("etcd://HOST:PORT[,HOST:PORT...][/PREFIX]");
   app->add_option("--advertise", options.advertise, "With --registry: the host that workers dial; default: --host")
       ->type_name("HOST");
+  config::AddConfigOptions(*app, {"common", "router"});
   return app;
 }
 

@@ -102,8 +102,8 @@ class CancelTest(unittest.TestCase):
     def test_killed_client_process(self):
         for sig, code in ((signal.SIGKILL, -9), (signal.SIGINT, 130)):
             with self.subTest(sig):
-                with subprocess.Popen([BUILD / "sluice", "generate", "--router", self.cluster.address, "--max-tokens",
-                                       "4000", "--ignore-eos", "Count:"], stdout=subprocess.PIPE) as process:
+                with subprocess.Popen([BUILD / "sluice", "generate", "--raw", "--router", self.cluster.address,
+                                       "--max-tokens", "4000", "--ignore-eos", "Count:"], stdout=subprocess.PIPE) as process:
                     self.assertTrue(process.stdout.read(4))
                     process.send_signal(sig)
                     self.assertEqual(process.wait(10), code)
@@ -118,8 +118,8 @@ class CancelTest(unittest.TestCase):
         self.assert_idle_again()
 
     def test_closed_output_ends_the_request(self):
-        with subprocess.Popen([BUILD / "sluice", "generate", "--router", self.cluster.address, "--max-tokens", "4000",
-                               "--ignore-eos", "Count:"], stdout=subprocess.PIPE) as process:
+        with subprocess.Popen([BUILD / "sluice", "generate", "--raw", "--router", self.cluster.address, "--max-tokens",
+                               "4000", "--ignore-eos", "Count:"], stdout=subprocess.PIPE) as process:
             process.stdout.read(4)
             process.stdout.close()
             process.wait(10)

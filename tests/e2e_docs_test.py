@@ -101,7 +101,7 @@ class DocsTest(unittest.TestCase):
     def test_output_that_cannot_be_written(self):
         for flags in ([], ["--json"]):
             with open("/dev/full", "w", encoding="utf-8") as full:
-                run = subprocess.run([BUILD / "sluice", "generate", "--router", self.cluster.address, *flags,
+                run = subprocess.run([BUILD / "sluice", "generate", "--raw", "--router", self.cluster.address, *flags,
                                       "--max-tokens", "8", "--ignore-eos", "Count:"], stdout=full,
                                      stderr=subprocess.PIPE, text=True, timeout=60, check=False)
             self.assertEqual(run.returncode, 1)

@@ -67,7 +67,7 @@ class GoldenTest(unittest.TestCase):
 
     def test_command_line(self):
         prompt = GOLDEN["prompts"][0]
-        run = self.cluster.cli("generate", "--json", "--ignore-eos", "--max-tokens", str(STEPS), "--", prompt["text"])
+        run = self.cluster.cli("generate", "--raw", "--json", "--ignore-eos", "--max-tokens", str(STEPS), "--", prompt["text"])
         self.assertEqual(run.returncode, 0, run.stderr)
         out = json.loads(run.stdout)
         self.check(prompt, out["prompt_token_ids"], out["token_ids"], out["logprobs"])

@@ -84,7 +84,7 @@ class SamplingTest(unittest.TestCase):
         http = self.http(prompt="ab", logit_bias={"5": 4, "6": -100}, **fields)
         self.assertEqual(http["choices"][0]["text"], grpc_text)
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in fields.items()]
-        command = [BUILD / "sluice", "generate", "--router", self.both.address, "--json", *flags,
+        command = [BUILD / "sluice", "generate", "--raw", "--router", self.both.address, "--json", *flags,
                    "--logit-bias", "5:4,6:-100", "ab"]
         said = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
         self.assertEqual(said["text"], grpc_text)

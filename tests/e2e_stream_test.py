@@ -80,11 +80,11 @@ class StreamTest(unittest.TestCase):
         self.assertEqual(health(b"", timeout=5), b"\x08\x01")  # SERVING
 
         want = self.client.generate("hello", max_tokens=12, ignore_eos=True)
-        run = self.cluster.cli("generate", "--max-tokens", "12", "--ignore-eos", "--stats", "hello")
+        run = self.cluster.cli("generate", "--raw", "--max-tokens", "12", "--ignore-eos", "--stats", "hello")
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertEqual(run.stdout.rstrip("\n"), want.text.rstrip("\n"))
         self.assertIn("TTFT", run.stderr)
-        run = self.cluster.cli("generate", "--max-tokens", "12", "--ignore-eos", "--json", "-", input="hello")
+        run = self.cluster.cli("generate", "--raw", "--max-tokens", "12", "--ignore-eos", "--json", "-", input="hello")
         out = json.loads(run.stdout)
         self.assertEqual(out["token_ids"], want.token_ids)
         self.assertEqual(len(out["logprobs"]), 12)

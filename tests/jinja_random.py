@@ -1,4 +1,7 @@
-"""Random templates and variables: what our interpreter makes of them is what jinja2 makes of them."""
+"""Random templates and variables: what our interpreter makes of them is what jinja2 makes of them.
+
+Variables that are handed in are not set: jinja2 takes those that a block sets for undefined in the blocks before that in it.
+"""
 import random
 
 VARIABLES = {
@@ -17,8 +20,8 @@ FILTERS = ["upper", "lower", "title", "capitalize", "trim", "length", "first", "
            "round", "round(1)", "round(0, 'floor')", "sum", "min", "max", "items|list", "dictsort", "map('upper')|list", "map(attribute='r')|list",
            "map(attribute='k', default=0)|list", "select|list", "reject('none')|list", "select('string')|list", "selectattr('r', 'equalto', 'user')|list",
            "selectattr('v')|list", "rejectattr('k', 'gt', 1)|list", "batch(2)|list", "batch(2, 'z')|list", "slice(2)|list", "groupby('r')", "center(9)",
-           "string|truncate(5)", "string|truncate(6, true, '')", "escape", "string|urlencode", "format(1)", "attr('r')", "count", "sort(reverse=true)",
-           "sort(attribute='k')", "nothing"]
+           "string|truncate(5)", "string|truncate(6, true, '')", "string|urlencode", "format(1)", "attr('r')", "count", "sort(reverse=true)",
+           "sort(attribute='k')"]
 TESTS = ["defined", "undefined", "none", "string", "number", "integer", "float", "boolean", "mapping", "sequence", "iterable", "true",
          "false", "odd", "even", "divisibleby(2)", "divisibleby 3", "in [1, 'a', none]", "eq(3)", "ne 3", "lt(2)", "ge(0)", "lower", "upper",
          "sameas(none)", "callable", "escaped", "filter", "test"]
@@ -35,7 +38,8 @@ SUFFIXES = [".r", ".a.x", "['b']", "[0]", "[-1]", "[99]", "[1:]", "[:-1]", "[::-
 
 # What jinja2 computes when it compiles, or writes with an address, or where Python's ints grow on.
 OUT_OF_SCOPE_TEXTS = ("at 0x", "<built-in", "<Namespace", "<bound", "<function", "<class")
-OUT_OF_SCOPE_ERRORS = ("64 bits", "is not subscriptable", "takes too many steps")
+OUT_OF_SCOPE_ERRORS = ("64 bits", "is not subscriptable", "takes too many steps", "the result of ** is no number",
+                       "has no text")
 
 
 def is_out_of_scope(text, error):
@@ -48,6 +52,7 @@ class Source:
     def __init__(self, seed, works=lambda expression: True):
         self.rng = random.Random(seed)
         self.works = works
+        self.statements_left = 0  # of the template that is being drawn
 
     def pick(self, choices):
         return self.rng.choice(choices)
@@ -93,12 +98,13 @@ class Source:
         return self.data() + "".join(self.statement(depth + 1) + self.data() for _ in range(self.rng.randint(1, 3)))
 
     def statement(self, depth=0):
-        kind = self.rng.randint(0, 14 if depth < 4 else 5)
+        self.statements_left -= 1
+        kind = self.rng.randint(0, 14 if depth < 4 and self.statements_left > 0 else 5)
         e = self.working_expression if self.rng.random() < 0.98 else self.expression
         if kind <= 3:
             return "{{" + self.pick(["", "-", " "]) + e() + self.pick(["", " -", " "]) + "}}"
         if kind == 4:
-            return self.tag(f"set {self.pick(['w', 'q', 's', 'w, q', 'ns.a'])} = {e()}")
+            return self.tag(f"set {self.pick(['w', 'q', 'w, q', 'ns.a'])} = {e()}")
         if kind == 5:
             return "{{ ns.a }}" if self.rng.random() < 0.5 else "{{ helper(" + e() + ") }}"
         if kind <= 7:
@@ -126,4 +132,5 @@ class Source:
     def template(self):
         head = ("{% set ns = namespace(a=1) %}{% macro helper(a, b='B') %}[{{ a }}{{ b }}{{ varargs }}]{% endmacro %}"
                 "{% macro wrap(a) %}<{{ caller(a) }}>{% endmacro %}")
+        self.statements_left = 25
         return head + self.body(0)

@@ -25,7 +25,7 @@ NAMED = {
     "qwen2.5": "llama-cpp-python/Qwen-Qwen2.5-7B-Instruct.jinja",
     "llama3.1": "llama-cpp-python/meta-llama-Llama-3.1-8B-Instruct.jinja",
     "gemma3": "axolotl/gemma3.jinja",
-    "deepseek-r1": "llama-cpp-python/deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja",
+    "deepseek-r1": "llama-cpp-python/deepseek-ai-DeepSeek-R1-Distill-Llama-8B.jinja",
     "mistral": "llama-cpp-python/mistralai-Mistral-Nemo-Instruct-2407.jinja",
 }
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "config/config_file.h"
 #include "kvtransfer/fault_channel.h"
 #include "worker/version.h"
 
@@ -99,15 +100,18 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
       ->check(CLI::Range(0.01, 1.0))
       ->type_name("SHARE");
   app.add_flag("--cuda-graphs,!--no-cuda-graphs", o.cuda_graphs,
-               "Record the launches of decode steps on a GPU once and replay them (the default), or launch each anew");
+               "Record the launches of decode steps on a GPU once and replay them (the default), or launch each anew")
+      ->default_str(o.cuda_graphs ? "true" : "false");
   app.add_flag(
-      "--device-sampling,!--no-device-sampling", o.device_sampling,
-      "Sample on a GPU, which then brings tokens instead of logits (the default), or on the CPU: the answers are "
-      "the same");
+         "--device-sampling,!--no-device-sampling", o.device_sampling,
+         "Sample on a GPU, which then brings tokens instead of logits (the default), or on the CPU: the answers are "
+         "the same")
+      ->default_str(o.device_sampling ? "true" : "false");
   app.add_flag(
-      "--plan-ahead,!--no-plan-ahead", o.plan_ahead,
-      "With a GPU, plan the next step while one runs (the default), so that it never waits for the CPU, or only "
-      "when that has ended, so that a new prompt gets into it sooner: the answers are the same");
+         "--plan-ahead,!--no-plan-ahead", o.plan_ahead,
+         "With a GPU, plan the next step while one runs (the default), so that it never waits for the CPU, or only "
+         "when that has ended, so that a new prompt gets into it sooner: the answers are the same")
+      ->default_str(o.plan_ahead ? "true" : "false");
   app.add_option("--cuda-plugin", o.cuda_plugin, "The CUDA backend; default: backend_cuda.so beside this program")
       ->type_name("FILE");
   app.add_option("--compute", o.compute,
@@ -150,11 +154,13 @@ void AddOptions(CLI::App& app, const RoleDescription& role, WorkerOptions& o, st
   app.add_option("--max-context", o.max_context, "Most tokens of prompt and answer; 0: what the model was trained for")
       ->check(CLI::Range(0, 1 << 30));
   app.add_flag("--prefix-cache,!--no-prefix-cache", o.prefix_cache,
-               "Keep the KV of finished requests for prompts that begin alike (the default), or don't");
+               "Keep the KV of finished requests for prompts that begin alike (the default), or don't")
+      ->default_str(o.prefix_cache ? "true" : "false");
   app.add_flag(
-      "--profile,!--no-profile", o.profile,
-      "Measure at the start, for a tenth of a second, how fast this worker is, so that routers know it from the "
-      "first request on (the default), or let them learn it");
+         "--profile,!--no-profile", o.profile,
+         "Measure at the start, for a tenth of a second, how fast this worker is, so that routers know it from the "
+         "first request on (the default), or let them learn it")
+      ->default_str(o.profile ? "true" : "false");
   CLI::Option* packed =
       app.add_option("--packed-cache", o.packed_cache,
                      "Folder where weights stay as they were packed, for the next start and for the other workers of "
@@ -274,6 +280,11 @@ absl::StatusOr<ParsedOptions> ParseOptions(const RoleDescription& role, int argc
   std::string footer = kEverything;
   for (size_t at; (at = footer.find("PROGRAM")) != std::string::npos;) footer.replace(at, 7, role.program);
   app.footer(footer);
+  config::AddConfigOptions(app, {"common", "workers", role.section});
+  if (const std::optional<std::string> text = config::TextBefore(app, argc, argv)) {
+    parsed.text = *text;
+    return parsed;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -284,6 +295,10 @@ absl::StatusOr<ParsedOptions> ParseOptions(const RoleDescription& role, int argc
     return parsed;
   } catch (const CLI::Error& error) {
     return absl::InvalidArgumentError(OneLine(error.what()));
+  }
+  if (const std::optional<std::string> text = config::TextInstead(app)) {
+    parsed.text = *text;
+    return parsed;
   }
   static const auto& kRoles = *new std::map<std::string, v1::Role>{
       {"both", v1::ROLE_BOTH}, {"decode", v1::ROLE_DECODE}, {"prefill", v1::ROLE_PREFILL}};

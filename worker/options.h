@@ -72,6 +72,7 @@ struct RoleDescription {
   std::vector<std::string> roles;  // values of --role, the default first
   int max_step_tokens = 128;       // default of --max-step-tokens
   bool takes_faults = false;       // offers --fault
+  std::string section = "decode";  // of a configuration file, after `common` and `workers`
 };
 
 // Either options, or the text to print (for --help and --version, and then exit code 0).

@@ -123,7 +123,7 @@ TEST(JinjaTemplate, Statements) {
        "02"},
       {"{% for x in [[1, [2, [3]]]] recursive %}{{ loop.depth }}{% if x is iterable %}{{ loop(x) }}{% endif %}{% "
        "endfor %}",
-       "12233"},
+       "122334"},
       {"{% for x in 'ab' %}{{ loop.cycle(1, 2) }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.changed(x) }}{% endfor "
        "%}",
        "1bTrue2aTrue"},
@@ -157,6 +157,7 @@ TEST(JinjaTemplate, Filters) {
       {"{{ l | select('odd') | list }} {{ l | reject('eq', 1) | list }} {{ ['b', 'A'] | sort }}",
        "[3, 1] [3, 2] ['A', 'b']"},
       {"{% if [] | select %}a generator is true{% endif %}", "a generator is true"},
+      {"{{ '<a &' | escape }}", "&lt;a &amp;"},
       {"{{ missing | default('x') }}{{ n | default('x') }}{{ n | d('x', true) }}", "xNonex"},
       {"{{ d | tojson }} {{ 'é<\"\\n\\x01' | tojson }} {{ 'é😀' | tojson(ensure_ascii=true) }}",
        R"({"b": 1, "a": {"x": [1, "y"]}, "items": 7} "é<\"\n\u0001" "\u00e9\ud83d\ude00")"},
