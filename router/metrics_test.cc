@@ -87,7 +87,7 @@ TEST(Metrics, LivesOfOneAddressAreNotConfused) {
   }
   const std::string text = MetricsText(input);
   std::set<std::string> series;
-  for (const auto& line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     if (absl::StartsWith(line, "#")) continue;
     EXPECT_TRUE(series.emplace(line.substr(0, line.rfind(' '))).second) << line;
   }

@@ -1,8 +1,8 @@
 """The live page in headless Chromium against a live cluster: it loads nothing from elsewhere and without an error, shows
 the workers, the load, a killed worker, a request's timeline and a chat, with keys and through a restart of the router.
 
-  python3 -B e2e_page_test.py --screenshots FOLDER   writes page_idle.png, page_load.png, page_killed.png, page_phone.png
-                                                     (with the real model), as docs/plots/ has them
+  python3 -B e2e_page_test.py --screenshots FOLDER   writes page_idle, page_load, page_timeline, page_killed and
+                                                     page_phone.png (with the real model), as docs/plots/ has them
 """
 import contextlib
 import json
@@ -170,19 +170,26 @@ def screenshots(folder):
         sys.exit(chromium.missing())
     folder = pathlib.Path(folder)
     flags = ["--threads", 1, "--kv-bytes", "256M"]
-    with Cluster(workers=0, prefill=2, decode=2, model=real_model(), worker_flags=flags) as cluster, \
-            page_of(cluster, height=1000) as page:
-        wait_until(lambda: "2 of 2 active" in page.text("#workers"), PATIENCE, page.text)
-        page.screenshot(folder / "page_idle.png")
+    with Cluster(workers=0, prefill=2, decode=2, model=real_model(), worker_flags=flags) as cluster, page_of(cluster) as page:
+        def shoot(name, width=1200, height=1000, at="header"):
+            page.resize(width, height, mobile=width < 500)
+            page.evaluate(f"document.querySelector('{at}').scrollIntoView()")
+            page.screenshot(folder / f"page_{name}.png")
+
+        wait_until(lambda: page.text("#workers").count("2 of 2 active") == 2, PATIENCE, page.text)
+        shoot("idle")
         load = Load(cluster, clients=6, tokens=48)
-        done = "document.querySelectorAll('#charts path.line')[1]?.getAttribute('d').split('L').length ?? 0"
-        wait_until(lambda: load.step() and page.evaluate(done) > 8, 600, "a minute of load")
-        page.screenshot(folder / "page_load.png")
+        points = "Math.max(...[...document.querySelectorAll('#charts path.line')].map(p => p.getAttribute('d').split('L').length), 0)"
+        wait_until(lambda: load.step() and page.evaluate(points) > 40, 600, "more than a minute of load")
+        shoot("load")
+        page.evaluate("[...document.querySelectorAll('#requests tr.pick')].find(r => r.innerText.includes('done')).click()")
+        load.wait_until(lambda: "committed" in page.text("#timeline"), page.text)
+        shoot("timeline", at="#requests-title")
+        page.click("#timeline button")
         cluster.of_role("decode")[0].end(9)
-        load.wait_until(lambda: "1 of 2 active" in page.text("#workers"), page.text)
-        page.screenshot(folder / "page_killed.png")
-        page.resize(390, 844, mobile=True)
-        page.screenshot(folder / "page_phone.png")
+        load.wait_until(lambda: "gone" in page.text("#workers"), page.text)
+        shoot("killed")
+        shoot("phone", width=390, height=844)
 
 
 if __name__ == "__main__":

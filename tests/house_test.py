@@ -51,7 +51,8 @@ PURE = [
     "router/http/answer_json", "router/http/api_request", "router/http/chat_answer", "router/http/chat_request", "router/http/common_fields",
     "router/http/completion_answer", "router/http/completion_request", "router/http/error", "router/http/field_reader", "router/http/head",
     "router/http/info_bodies", "router/http/json_text", "router/http/json_value", "router/http/routes", "router/http/tool_calls",
-    "router/metrics", "router/prompt_tokens",
+    "router/metrics", "router/metric_families", "router/request_families", "router/worker_families", "router/flow_families",
+    "router/request_log", "router/request_metrics", "router/histogram", "router/core_counters", "router/prompt_tokens",
 ]
 IMPURE = re.compile(
     r"<(thread|mutex|condition_variable|future|chrono|fstream|iostream|filesystem|sys/\w+|unistd\.h|fcntl\.h)>|"

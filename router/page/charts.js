@@ -1,8 +1,8 @@
 // Lines over time, drawn anew whenever a point comes.
 import {element, svg} from "./dom.js";
 
-const WIDTH = 420, HEIGHT = 150, LEFT = 44, BOTTOM = 20, TOP = 8, RIGHT = 6;
-const SPAN = 300;  // seconds
+const WIDTH = 420, HEIGHT = 150, LEFT = 54, BOTTOM = 20, TOP = 8, RIGHT = 6;
+const SPAN = 300, FIRST_SPAN = 60;  // seconds: as long as there is that much to show
 
 function niceTop(value) {
   if (!(value > 0)) return 1;
@@ -47,14 +47,18 @@ export class Chart {
   draw(pointer = null) {
     const now = this.points.length > 0 ? this.points[this.points.length - 1].at : 0;
     const top = niceTop(Math.max(...this.points.flatMap((p) => p.values.map((v) => v ?? 0)), 0));
-    const x = (at) => LEFT + (1 - (now - at) / SPAN) * (WIDTH - LEFT - RIGHT);
+    const span = Math.min(SPAN, Math.max(FIRST_SPAN, now - (this.points[0]?.at ?? now)));
+    const x = (at) => LEFT + (1 - (now - at) / span) * (WIDTH - LEFT - RIGHT);
     const y = (value) => TOP + (1 - value / top) * (HEIGHT - TOP - BOTTOM);
     const parts = [];
     for (const share of [0, 0.5, 1]) {
       parts.push(svg("line", {class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(share * top), y2: y(share * top)}));
-      parts.push(svg("text", {x: LEFT - 5, y: y(share * top) + 4, "text-anchor": "end"}, this.show(share * top)));
+      const label = share === 0 ? "0" : this.show(share * top);
+      parts.push(svg("text", {x: LEFT - 5, y: y(share * top) + 4, "text-anchor": "end"}, label));
     }
-    for (const [back, text] of [[240, "−4 min"], [120, "−2 min"], [0, "now"]]) {
+    const step = span > 120 ? 120 : 30;
+    for (let back = 0; back < span; back += step) {
+      const text = back === 0 ? "now" : back < 120 ? `−${back} s` : `−${back / 60} min`;
       parts.push(svg("text", {x: x(now - back), y: HEIGHT - 5, "text-anchor": back === 0 ? "end" : "middle"}, text));
     }
     this.series.forEach((_, i) => parts.push(...this.line(i, x, y)));

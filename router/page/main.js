@@ -52,9 +52,9 @@ function tiles(state, speed, requests) {
   const done = requests.filter((r) => r.state === "done");
   const facts = [
     [`${active} / ${present}`, "workers active"], [count(state.queued), "requests waiting"], [count(state.running), "requests running"],
-    [speed === null ? "–" : count(speed), "tokens/s generated"],
-    [ms(quantile(done.map((r) => r.timing.ttft_ms), 0.5)), "TTFT, median of the last"],
-    [ms(quantile(done.map((r) => r.timing.tpot_ms).filter((t) => t > 0), 0.5)), "TPOT, median of the last"],
+    [speed === null ? "–" : count(speed), "tokens per second"],
+    [ms(quantile(done.map((r) => r.timing.ttft_ms), 0.5)), "TTFT, median"],
+    [ms(quantile(done.map((r) => r.timing.tpot_ms).filter((t) => t > 0), 0.5)), "TPOT, median"],
   ];
   byId("tiles").replaceChildren(...facts.map(([value, name]) => element("div", {class: "tile"}, element("b", {}, value), element("span", {}, name))));
 }
