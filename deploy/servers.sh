@@ -7,7 +7,7 @@ roles=(prefill decode both)
 # What every later deploy/scale needs to start workers like those of deploy/up.
 save_cluster() {
   local name
-  for name in address router_list registry config cluster_key model compute kv_dtype threads tp pin; do printf '%s=%q\n' "$name" "${!name}"; done >"$run/cluster"
+  for name in address router_list registry config cluster_key model compute kv_dtype threads threads_given tp pin; do printf '%s=%q\n' "$name" "${!name}"; done >"$run/cluster"
 }
 
 # Starts a server detached from this shell, with its output in a log of its own.
@@ -80,7 +80,7 @@ launch_worker() { # ROLE INDEX SLOT
   command=("$build/$binary" --model "$model" --cluster-key "${cluster_key:-$run/cluster.key}")
   [[ -z ${config:-} ]] || command+=(--config "$config")
   # 0 is the default: every core, which would be too many for several workers.
-  case $(configured $binary threads) in '' | 0) command+=(--threads "$of_rank") ;; esac
+  if [[ -n ${threads_given:-} || $(configured $binary threads) =~ ^0?$ ]]; then command+=(--threads "$of_rank"); fi
   for router in $router_list; do command+=(--router "$router"); done
   [[ -z ${registry:-} ]] || command+=(--registry "$registry")
   ((${tp:-1} == 1)) || command+=(--tp "$tp")

@@ -113,6 +113,13 @@ class BenchTest(unittest.TestCase):
             self.assertLessEqual(sum(r["sent_s"] <= start < r["ended_s"] for r in out["records"]), 4)
         xml.etree.ElementTree.parse(picture)
 
+    def test_http_chat(self):
+        out, _ = self.bench("--api", "chat", "--rate", 50, "--requests", 10, "--input-tokens", 12, "--output-tokens", 8)
+        self.check_summary(out, math.inf, math.inf)
+        for record in out["records"]:
+            self.assertEqual((record["status"], record["output_tokens"]), ("done", 8), record)
+            self.assertGreater(record["prompt_tokens"], 12, "words, and the template around them")
+
     def test_shared_prefixes_and_traces_reach_the_cache(self):
         out, _ = self.bench("--rate", 50, "--requests", 20, "--input-tokens", 8, "--output-tokens", 2,
                             "--shared-prefix-tokens", 32, "--prefixes", 1)

@@ -15,7 +15,7 @@ import termios
 import time
 import unittest
 
-from cluster import BUILD, Cluster, real_model, wait_until
+from cluster import BUILD, Cluster, real_model, tiny_model, wait_until
 
 QUESTION = "What is the capital of France?"
 
@@ -92,6 +92,21 @@ class CommandLineTest(unittest.TestCase):
         self.assertIn("Paris", talk["text"])
         self.assertGreater(len(talk["prompt_token_ids"]), len(raw["prompt_token_ids"]) + 5)
         self.assertEqual(raw["token_ids"], self.cluster.client.generate(QUESTION, max_tokens=24).token_ids)
+
+    def test_a_model_without_a_template_continues_the_text(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = tiny_model(folder)
+            key = b"tokenizer.chat_template"
+            data = model.read_bytes()
+            self.assertEqual(data.count(key), 1)
+            model.write_bytes(data.replace(key, b"tokenizer.something_one"))  # of the same length
+            with Cluster(workers=1, model=model) as cluster:
+                want = cluster.client.generate("hello", max_tokens=8, ignore_eos=True).token_ids
+                run = cluster.cli("generate", "--max-tokens", "8", "--ignore-eos", "--json", "hello")
+                self.assertEqual(json.loads(run.stdout)["token_ids"], want, run.stderr)
+                run = cluster.cli("chat", input="hello\n")
+                self.assertEqual(run.returncode, 2)
+                self.assertIn("the model has no chat template", run.stderr)
 
     def test_chat_through_a_pipe(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -94,6 +94,22 @@ class DeployTest(unittest.TestCase):
         self.assertEqual(self.up("first").returncode, 0)  # and up again
         self.down("first")
 
+    def test_a_file_for_the_whole_cluster(self):
+        file = self.folder / "cluster.yaml"
+        file.write_text("router:\n  queue-limit: 7\nworkers:\n  kv-blocks: 40\n  threads: 1\n", encoding="utf-8")
+        done = self.up("filed", "--both", 1, "--config", file)
+        self.assertEqual(done.returncode, 0, done)
+        scaled = run("scale", "--state-dir", self.folder / "filed", "both=2")
+        self.assertEqual(scaled.returncode, 0, scaled)
+        workers = json.loads(run("status", "--json", "--state-dir", self.folder / "filed").stdout)["workers"]
+        self.assertEqual([w["blocks_total"] for w in workers], [40, 40])
+        self.down("filed")
+        file.write_text("router:\n  queue-limits: 7\n", encoding="utf-8")
+        done = self.up("filed", "--both", 1, "--config", file)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cluster.yaml:2: queue-limits: sluice_router has no such option; did you mean queue-limit?", done.stderr)
+        self.assertEqual(self.pids("filed"), [])
+
     def test_worker_that_dies_while_starting(self):
         build = self.fake_build("echo 'first line'; echo 'sluice_decode: no luck today' >&2; exit 3\n")
         done = self.up("dying", SLUICE_BUILD=str(build))
