@@ -5,10 +5,8 @@ import os
 import pathlib
 import queue
 import shutil
-import struct
 import subprocess
 import threading
-import zlib
 
 CHROMIUM = "chromium"
 TIMEOUT = 60  # seconds for an answer; the machine may be busy
@@ -17,21 +15,6 @@ TIMEOUT = 60  # seconds for an answer; the machine may be busy
 def missing():
     """Why there can be none; empty where there can."""
     return "" if shutil.which(CHROMIUM) else "there is no chromium here; Debian's package chromium has it (deploy/test installs it)"
-
-
-def smaller(png):
-    """The same picture, packed better: Chromium is in a hurry."""
-    at, kept, pixels = 8, [], b""
-    while at < len(png):
-        length, kind = struct.unpack(">I4s", png[at:at + 8])
-        if kind == b"IDAT":
-            pixels += png[at + 8:at + 8 + length]
-        else:
-            kept.append(png[at:at + 12 + length])
-        at += 12 + length
-    body = b"IDAT" + zlib.compress(zlib.decompress(pixels), 9)
-    data = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
-    return png[:8] + b"".join(kept[:-1]) + data + kept[-1]  # the last one is IEND
 
 
 class Browser:
@@ -149,4 +132,4 @@ class Page:
 
     def screenshot(self, path, full=False):
         shot = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=full)
-        pathlib.Path(path).write_bytes(smaller(base64.b64decode(shot["data"])))
+        pathlib.Path(path).write_bytes(base64.b64decode(shot["data"]))
