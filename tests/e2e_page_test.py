@@ -184,7 +184,7 @@ def screenshots(folder):
         shoot("load")
         page.evaluate("[...document.querySelectorAll('#requests tr.pick')].find(r => r.innerText.includes('done')).click()")
         load.wait_until(lambda: "committed" in page.text("#timeline"), page.text)
-        shoot("timeline", at="#requests-title")
+        shoot("timeline", height=620, at="#timeline")
         page.click("#timeline button")
         cluster.of_role("decode")[0].end(9)
         load.wait_until(lambda: "gone" in page.text("#workers"), page.text)
