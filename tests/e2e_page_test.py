@@ -65,9 +65,10 @@ class PageTest(unittest.TestCase):
     def test_workers_load_and_timeline(self):
         with Cluster(workers=0, prefill=1, decode=2) as cluster, page_of(cluster) as page:
             wait_until(lambda: page.text().count("active") >= 3, PATIENCE, page.text)
-            for worker in cluster.client.state().workers:
-                self.assertIn(f"{worker.host}:{worker.port}", page.text("#workers"))
-            self.assertIn("KV between workers".lower(), page.text().lower())
+            names = [f"{worker.host}:{worker.port}" for worker in cluster.client.state().workers]
+            wait_until(lambda: all(name in page.text("#workers") for name in names), PATIENCE, lambda: page.text("#workers"))
+            # Pairs come with a worker's first report after they are up.
+            wait_until(lambda: "kv between workers" in page.text().lower(), PATIENCE, page.text)
             lines = "document.querySelectorAll('#charts path.line').length + document.querySelectorAll('#charts .dot').length"
             load = Load(cluster)
             load.wait_until(lambda: "load" in page.text("#requests") and "done" in page.text("#requests"), page.text)
