@@ -248,6 +248,7 @@ class EtcdTest(LoadedTest):
         self.addCleanup(self.etcd.kill)
         if start:
             self.etcd.start()
+            self.etcd.wait_listening()  # else the first look is an outage, too
         cluster.router_flags[-1] = self.etcd.registry
         cluster.use_router_flag = False
         cluster.worker_flags += ["--registry", self.etcd.registry]

@@ -4,6 +4,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 
 
 def missing():
@@ -37,6 +38,15 @@ class Etcd:
                  "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
                  "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}", "--unsafe-no-fsync"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def wait_listening(self, timeout=30):
+        end = time.monotonic() + timeout
+        while True:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            assert time.monotonic() < end, (self.folder / "etcd.log").read_text(encoding="utf-8")
+            time.sleep(0.02)
 
     def kill(self):
         if self.process and self.process.poll() is None:
