@@ -15,7 +15,7 @@ namespace sluice::config {
 namespace {
 
 const std::vector<std::string>& AllSections() {
-  static const auto& sections = *new std::vector<std::string>{"common", "router", "workers", "prefill", "decode"};
+  static const std::vector<std::string> sections = {"common", "router", "workers", "prefill", "decode"};
   return sections;
 }
 

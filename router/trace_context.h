@@ -2,19 +2,14 @@
 // be passed on as it is, because it is too long or not printable, is left out, since a trace is never worth an answer.
 #pragma once
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 
 #include "proto/serving.pb.h"
+#include "router/http/head.h"
 #include "router/validate.h"
 
 namespace sluice::router {
-
-inline bool FitsTrace(std::string_view value, size_t limit) {
-  const bool printable = std::all_of(value.begin(), value.end(), [](char c) { return c >= ' ' && c < '\x7f'; });
-  return printable && value.size() <= limit;
-}
 
 // Of a call's metadata, a multimap of string views of any kind, unless the request has a trace of its own. One
 // traceparent counts; tracestate may come in parts, as W3C has it.
@@ -22,8 +17,8 @@ template <typename Metadata>
 void TakeTrace(const Metadata& metadata, pb::GenerateRequest& request) {
   if (!request.trace().traceparent().empty() || metadata.count("traceparent") != 1) return;
   const auto& parent = metadata.find("traceparent")->second;
-  const std::string_view traceparent(parent.data(), parent.size());
-  if (traceparent.empty() || !FitsTrace(traceparent, kMaxTraceparentBytes)) return;
+  const std::string_view traceparent = FitForTrace({parent.data(), parent.size()}, kMaxTraceparentBytes);
+  if (traceparent.empty()) return;
   std::string state;
   const auto [begin, end] = metadata.equal_range("tracestate");
   for (auto it = begin; it != end; ++it) {
@@ -32,7 +27,7 @@ void TakeTrace(const Metadata& metadata, pb::GenerateRequest& request) {
   }
   pb::TraceContext& trace = *request.mutable_trace();
   trace.set_traceparent(std::string(traceparent));
-  trace.set_tracestate(FitsTrace(state, kMaxTracestateBytes) ? state : std::string());
+  trace.set_tracestate(std::string(FitForTrace(state, kMaxTracestateBytes)));
 }
 
 }  // namespace sluice::router

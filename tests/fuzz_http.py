@@ -15,6 +15,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 from cluster import Cluster, wait_until
@@ -95,16 +96,18 @@ def fuzz_schema(rng, url, until):
         print("schemathesis is not installed: left out", flush=True)
         return []
     bad, cases = [], 0
+    folder = tempfile.mkdtemp()  # it leaves a cache where it runs
     while time.monotonic() < until:
         run = subprocess.run([program, "run", f"{url}/openapi.json", "--checks", "not_a_server_error,content_type_conformance,"
                               "response_schema_conformance,status_code_conformance", "--max-examples", "100", "--seed",
-                              str(rng.randrange(1 << 31)), "--warnings", "off"], capture_output=True, text=True, check=False)
+                              str(rng.randrange(1 << 31)), "--warnings", "off"], cwd=folder, capture_output=True, text=True, check=False)
         found = re.search(r"(\d+) generated", run.stdout)
         cases += int(found.group(1)) if found else 0
         if run.returncode != 0:
             print(run.stdout[-6000:], run.stderr[-2000:], flush=True)
             bad.append("schemathesis")
             break
+    shutil.rmtree(folder)
     print(f"schemathesis: {cases} cases", flush=True)
     return bad
 

@@ -9,18 +9,15 @@
 // "template_arguments: ...". What the template says with raise_exception comes as "messages: <its text>".
 //
 // How a conversation is handed over, which Hugging Face leaves to its caller:
-//   - `content` that is an array of {"type": "text", "text": ...}: to a template that loops over the content as it is;
-//   to
-//     others as one string, the parts joined by "\n". A string goes as one part to a template that loops over the
+//   - `content` that is an array of {"type": "text", "text": ...}: as it is to a template that loops over the content,
+//     to others as one string, the parts joined by "\n". A string goes as one part to a template that loops over the
 //     content and never asks whether it is a string. Parts of other types are refused.
 //   - `content` that is null or missing is allowed beside tool calls (and reasoning); a template that does not know
-//   tool
-//     calls sees "".
+//     tool calls sees "".
 //   - `arguments` of a tool call that are a string, as in OpenAI's API, are parsed; a template that writes them without
 //     `tojson` gets them as a string, either way.
-//   - `tools` that are empty are none. Roles that every template knows ("user", "assistant", ...) count as written by
-//   the
-//     template, for some build the name of a control token of them; all other text of the request doesn't.
+//   - `tools` that are empty are none. Roles that every template knows ("user", "assistant", ...) count as written
+//     by the template, for some build the name of a control token of them; all other text of the request doesn't.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,6 @@ class JsonText {
   void Key(std::string_view name);
   void Scalar(const JsonValue& value, std::string_view number);  // number: a double as it was spelled
 
-  bool complete() const { return !text_.empty() && depth_ == 0; }
   std::string Take();
 
  private:
